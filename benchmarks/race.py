@@ -38,6 +38,7 @@ def seconds_to_target(scheme: str, lr: float, seed: int, options: argparse.Names
             host=host,
             scheme=scheme,
             lr=lr,
+            lr_scale="none",  # one rate for all
             seed=seed,
             data="fashion-mnist",
             data_dir=options.data_dir,

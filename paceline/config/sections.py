@@ -372,7 +372,7 @@ class GateSettings:
     )
     factor: float = option(
         3.0,
-        "an outlier has a norm above this many times the running median of all workers",
+        "an outlier has a norm above this many times the running median of all workers, and beyond their spread",
         flag="gate-factor",
         low=1.01,
     )

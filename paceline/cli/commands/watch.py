@@ -20,6 +20,7 @@ from paceline.core.scheme import lookup
 from paceline.observe.runs.collapse import way_out
 from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.run_folder.status_file import STATUS
+from paceline.runtime.spec.rate_scale import factor_of
 
 if TYPE_CHECKING:
     from paceline.observe.watch.panels.run_progress import RunFacts
@@ -214,4 +215,6 @@ def _changed(path: Path) -> int:
 
 def _way_out(config: Config) -> str:
     """Returns what may help where the model collapses."""
-    return way_out(config.run.scheme, config.scheme().parameters(), config.optimizer.lr, config.cluster.workers)
+    scheme, workers = config.scheme(), config.cluster.workers
+    factor = factor_of(scheme, workers, config.optimizer.lr_scale)
+    return way_out(scheme.name, scheme.parameters(), config.optimizer.lr, workers, factor)

@@ -192,8 +192,16 @@ def faults_of(s: Summary) -> Iterator[str]:
         yield f"{counts[0]} left out {counts[1]}, for NaN or infinity; each is in trace.jsonl"
     wild = [w for w in s.workers if not w.refused and w.wild > WILD_SHARE * w.exchanges]
     if wild:
-        counts = _counts(wild, [w.wild for w in wild])
-        yield f"{counts[0]} found {counts[1]} far longer than most, and used them; --gate reject would not"
+        yield f"{_unusual(wild)} were unusually large and were used; --gate reject drops such gradients"
+
+
+def _unusual(workers: Sequence[WorkerSummary]) -> str:
+    """Returns `worker 3 (cpu): 7 of 50 gradients`, or the same of several workers."""
+    of = f"{sum(w.wild for w in workers)} of {sum(w.exchanges for w in workers)} gradients"
+    if len(workers) == 1:
+        return f"worker {workers[0].rank} ({workers[0].device}): {of}"
+    ranks = number_format.ranks_text(w.rank for w in workers)
+    return f"{len(workers)} workers ({ranks}): {of} ({number_format.range_text([w.wild for w in workers])} of each)"
 
 
 def _counts(workers: Sequence[WorkerSummary], counts: Sequence[int], by: str = "servers") -> tuple[str, str]:

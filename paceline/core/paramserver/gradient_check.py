@@ -1,12 +1,18 @@
 """Checks on a server which contributions may go into the model.
 
     not finite   rejected, always: one NaN in an update makes the whole model NaN
-    wild         a norm above `factor` times the running median of all workers' norms: noted, or rejected
+    wild         a norm above `factor` times the running median of all workers' norms, and beyond their spread:
+                 noted, or rejected
 
 The check computes the norm alone: it reads at the speed of memory, and the norm is not finite whenever one of the
 numbers is not. (Finite numbers whose squares overflow have no finite norm either; they are rejected too.) The median is
 over the last pushes of everybody. So one worker that is always wild does not become its own measure, and the median
 moves on when all norms do.
+
+The spread is that of the logarithms in the same window: norms of rare tokens, or of the first steps, differ by more
+than `factor` in a healthy run, and all of them together say how much. It is a median as well, of the distances from the
+median, so a few liars do not widen it; where norms are alike it is zero, and `factor` alone counts. A worker is not
+measured by its own norms: one that always lies would become its own measure.
 
 The check sees what a server sees, a slice of the model. Each slice is judged by itself.
 
@@ -30,6 +36,10 @@ OFF, WARN, REJECT = "off", "warn", "reject"
 """Modes of the check: nothing is looked at, outliers are reported, outliers are rejected."""
 JUDGED_FROM = 4
 """So many norms must be known before one can be called wild."""
+SPREAD = 4.0
+"""So many standard deviations of the norms' logarithms lie within their spread."""
+PER_MEDIAN_DEVIATION = 1.4826
+"""Standard deviations of a normal distribution in the median distance from its median."""
 WINDOW_MIN = 64
 STRIKES_OF = 100
 """A worker's rejected contributions are counted among its last so many."""
@@ -164,8 +174,10 @@ class SliceGradientCheck:
             return self._refuse(now, rank, waiting)
         self._passes(rank)
         median = self._sorted[len(self._sorted) // 2] if len(self._sorted) >= JUDGED_FROM else 0.0
+        # Most norms need one comparison: the spread is looked at for those that the factor does not let pass.
+        wild = bool(median) and norm > self._factor * median and norm > median * self._spread(median)
         self._keep(norm)
-        if not median or norm <= self._factor * median:
+        if not wild:
             return None
         reason = f"norm {norm:.3g}, {norm / median:.3g} times the running median of all workers"
         self._tell(now, rank, self._rejects, reason, len(waiting))
@@ -213,6 +225,12 @@ class SliceGradientCheck:
                 f"worker, because none was finite (the last: number {self._came[rank]} of worker {rank}); lower --lr"
             )
         return NOT_FINITE
+
+    def _spread(self, median: float) -> float:
+        """Returns how many times the median the largest norm is that the others' spread explains."""
+        distances = sorted(abs(math.log(norm / median)) if norm else math.inf for norm in self._sorted)
+        deviation = SPREAD * PER_MEDIAN_DEVIATION * distances[len(distances) // 2]
+        return math.exp(min(deviation, 700.0))
 
     def _keep(self, norm: float) -> None:
         """Adds a norm to the window of the median, and drops the oldest one."""

@@ -9,10 +9,12 @@ The latest evaluations (a quarter of all, three at least) are judged by their me
     unsteady     the loss once was twice that of a model that knows nothing, and is still near the latter, with an
                  accuracy nearer to guessing than to 1
 
-and, but for the first, where there is enough to judge by: EVALUATIONS_MIN evaluations and STEPS_MIN steps of all
-workers. A model that began well, as in a resumed run, has a better accuracy than chance; so has one that overfits,
-though its loss rises. Where nobody knows the accuracy of chance (a task without classes, an old trace), only a loss
-that is no number is told.
+and, but for the first, where there is enough to judge by: EVALUATIONS_MIN evaluations. While a run goes on a loss that
+has only not fallen yet tells nothing before STEPS_MIN steps of all workers; one that has risen does.
+
+A model that began well, as in a resumed run, has a better accuracy than chance; so has one that overfits, though its
+loss rises. Where nobody knows the accuracy of chance (a task without classes, an old trace), only a loss that is no
+number is told.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from paceline.observe.formatting.number_format import accuracy_text
 EVALUATIONS_MIN = 6
 """Evaluations below which nothing is said but of a loss that is no number."""
 STEPS_MIN = 500
-"""Steps of all workers below which nothing is said."""
+"""Steps of all workers below which a loss that does not fall may be a slow beginning, unless the run is over."""
 EPOCHS_MIN = 2.0
 """Epochs below which callers do not ask."""
 LATEST_MIN = 3
@@ -37,6 +39,8 @@ NEAR_CHANCE, FAR_FROM_ONE = 0.1, 0.25
 """Fractions of the distance between the accuracy of chance and 1."""
 FALLEN = 0.95
 """A loss that is at least this share of another one has not fallen below it."""
+RISEN = 1.05
+"""A loss that is at least so many times the first one has risen: no slow beginning looks like that."""
 KEPT = 0.6
 """Fraction of the best accuracy below which it counts as lost."""
 PEAK = 2.0
@@ -45,19 +49,22 @@ NEAR_FIRST = 0.7
 """Fraction of that loss above which the last loss is still near it."""
 
 
-def collapse(evaluations: Sequence[Evaluated], steps: int) -> str:
+def collapse(evaluations: Sequence[Evaluated], steps: int, *, over: bool = False) -> str:
     """Returns what is wrong with the model, in a sentence; "" unless the evidence suffices.
 
-    `evaluations` by time; `steps`: of all workers.
+    `evaluations` by time; `steps`: of all workers. `over`: the run has had the epochs that it was to have.
     """
     if not evaluations:
         return ""
     last = evaluations[-1]
     if not math.isfinite(last.loss):
         return f"The loss of the model is {last.loss}: training went wrong."
-    if len(evaluations) < EVALUATIONS_MIN or steps < STEPS_MIN or not 0 < last.chance < 1:
+    if len(evaluations) < EVALUATIONS_MIN or not 0 < last.chance < 1:
         return ""
     count = max(LATEST_MIN, len(evaluations) // 4)
+    latest = statistics.median(evaluated.loss for evaluated in evaluations[-count:])
+    if steps < STEPS_MIN and not over and latest < RISEN * evaluations[0].loss:
+        return ""
     return _judged(evaluations[:-count], evaluations[-count:], last.chance)
 
 
@@ -90,10 +97,18 @@ def _judged(before: Sequence[Evaluated], latest: Sequence[Evaluated], chance: fl
     return ""
 
 
-def way_out(scheme: str, parameters: dict[str, Any], lr: float, workers: int) -> str:
-    """Returns what may help, in a sentence. `parameters`: all of the scheme, by name."""
+def way_out(scheme: str, parameters: dict[str, Any], lr: float, workers: int, factor: float = 1.0) -> str:
+    """Returns what may help, in a sentence.
+
+    `parameters`: all of the scheme, by name. `factor`: what its updates multiply `lr` with.
+    """
+    if factor != 1:
+        return (
+            f"{scheme} trains at {lr * factor:.2g}, which is --lr {lr:g} times --lr-scale {factor:.2g}. A way out: "
+            "a lower one of the two, --clip-norm, or another scheme."
+        )
     if "weighting" not in parameters:
-        return f"A way out: a lower --lr ({lr:g} now), --clip-norm, or another scheme."
+        return f"{scheme} trains at --lr {lr:g}. A way out: a lower one, --clip-norm, or another scheme."
     ways = [f"a lower --lr ({lr:g} now; divided by the {workers} workers it is {lr / workers:.2g})"]
     if parameters["weighting"] == "none":
         ways.append(f"--{scheme}.weighting inverse, by which late gradients count less")

@@ -267,13 +267,15 @@ class RunStatistics:
         if never_met := self._without_exchange():
             return never_met
         trained, steps = self.samples - self._begun_at, sum(worker.latest.steps for worker in self._workers)
-        enough = trained >= EPOCHS_MIN * self._train_samples
-        found = collapse(self._evaluations, steps if enough else 0)
+        if trained < EPOCHS_MIN * self._train_samples:
+            steps = 0
+        found = collapse(self._evaluations, steps, over=steps > 0)
         if not found:
             return ""
         recipe, workers = self._recipe, len(self._known)
         parameters = recipe.make_scheme().parameters()
-        return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers)}"
+        factor = recipe.rate_factors[-1]
+        return f"{found} {way_out(recipe.scheme, parameters, recipe.optimizer.lr, workers, factor)}"
 
     def _without_exchange(self) -> str:
         """Returns a warning that no round of local steps was finished; "" where one was, or where the model holds

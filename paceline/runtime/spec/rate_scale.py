@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from paceline.core.errors import ConfigError
+from paceline.core.scheme import Scheme
 from paceline.engine.specs import AUTO, parse_lr_scale
 from paceline.runtime.spec.job_spec import Recipe
 
@@ -45,6 +46,14 @@ def with_rate(recipe: Recipe, workers: int, lr_scale: str) -> Recipe:
     shares = [own.rate_share(workers) for own in schemes]
     whys = [f"{own.name} {of.why}" for own, of in zip(schemes, shares, strict=True) if of.share != 1]
     return replace(recipe, rate_factors=tuple(of.share for of in shares), rate_why="; ".join(whys))
+
+
+def factor_of(scheme: Scheme, workers: int, lr_scale: str) -> float:
+    """Returns the factor of the last phase, for what is said before there is a recipe; `lr_scale` has been checked."""
+    given = parse_lr_scale(lr_scale)
+    if workers == 1:
+        return 1.0
+    return scheme.in_turn()[-1].rate_share(workers).share if given == AUTO else float(given)
 
 
 def rate_note(recipe: Recipe) -> str:

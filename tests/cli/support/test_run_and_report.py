@@ -13,7 +13,7 @@ from tests.observe.fake_runs import summary, worker
 def test_workers_with_like_faults_are_one_line_with_their_ranks() -> None:
     wild = dataclasses.replace(summary(), workers=tuple(worker(rank, wild=20 + rank % 3) for rank in range(40)))
     (line,) = faults_of(wild)
-    assert line.startswith("40 workers (0-39): of 4000 exchanges the servers found 839 (20 to 22 of each) far longer")
+    assert line.startswith("40 workers (0-39): 839 of 4000 gradients (20 to 22 of each) were unusually large")
     some = dataclasses.replace(
         summary(), workers=tuple(worker(r, refused=4 if r in (1, 5, 6, 7) else 0) for r in range(9))
     )
@@ -24,7 +24,9 @@ def test_workers_with_like_faults_are_one_line_with_their_ranks() -> None:
 def test_a_single_worker_is_named_with_its_device() -> None:
     one = dataclasses.replace(summary(), workers=(worker(0), worker(1, wild=30)))
     (line,) = faults_of(one)
-    assert line.startswith("worker 1 (cpu): of 100 exchanges the servers found 30 far longer than most")
+    assert line.startswith(
+        "worker 1 (cpu): 30 of 100 gradients were unusually large and were used; --gate reject drops"
+    )
 
 
 def test_of_the_heading_of_a_run_of_scripts_checkpoints_and_cores_are_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -248,3 +248,28 @@ def test_the_model_has_diverged_though_one_waits_that_was_finite() -> None:
     with pytest.raises(Diverged):
         pushes_in_an_open_round([2, 3], {0, 1}, 4)
     assert pushes_in_an_open_round([2, 3], {0}, 4) == [], "worker 1 is only slow"
+
+
+def lognormal(sigma: float, seed: int = 1) -> Any:
+    rng = np.random.default_rng(seed)
+    return lambda: np.array([float(np.exp(rng.normal(0.0, sigma)))])
+
+
+def test_norms_that_differ_much_in_a_healthy_run_are_not_wild() -> None:
+    """As of rare tokens: with a spread of 1 one norm in eight is above three times the median."""
+    records: list[Record] = []
+    one, norm = gate("reject", workers=4, note=records.append), lognormal(1.0)
+    pushed = [one.push(0.0, number % 4, norm()) for number in range(1000)]
+    assert sum(reason is not None for reason in pushed) <= 10
+
+
+def test_a_liar_is_wild_among_norms_that_differ() -> None:
+    one, norm = gate("reject", workers=4), lognormal(0.5)
+    lies = [one.push(0.0, rank, norm() * 1000.0 ** (rank == 3)) for _ in range(100) for rank in range(4)]
+    assert all(lies[3 + 4 * 2 :: 4])
+    assert not any(reason for at, reason in enumerate(lies) if at % 4 != 3 and at > 8)
+
+
+def test_norms_that_fall_over_a_run_are_not_wild() -> None:
+    one = gate("reject", workers=4)
+    assert not any(one.push(0.0, number % 4, np.array([0.99**number])) for number in range(1000))

@@ -76,10 +76,24 @@ def test_the_way_out_names_an_option_that_the_scheme_has_and_is_not_used_yet() -
     assert "weighting" not in way_out("bsp", {}, 0.15, 16)
 
 
-RUN = "simulate --workers 16 --scheme asp --step-ms 20"
+def test_a_short_run_is_judged_by_its_loss_when_it_is_over_and_earlier_where_that_has_risen() -> None:
+    evaluations = [
+        Evaluated(at=float(n), accuracy=accuracy, loss=loss, samples=100 * n, seconds=0.0, chance=0.1)
+        for n, (accuracy, loss) in enumerate(GUESSED)
+    ]
+    assert "no better than guessing" in collapse(evaluations, 100, over=True)
+    assert "no better than guessing" in told([(0.1, 2.3), *[(0.1, 2.3 + 0.1 * n) for n in range(1, 8)]], steps=100)
 
 
-def test_sixteen_asynchronous_workers_collapse_by_default_and_say_so_and_one_epoch_says_nothing(
+def test_the_way_out_names_the_scheme_and_the_rate_that_it_trains_at() -> None:
+    assert way_out("bsp", {}, 0.15, 16).startswith("bsp trains at --lr 0.15.")
+    assert "asp trains at 0.0094, which is --lr 0.15 times --lr-scale 0.062" in way_out("asp", {}, 0.15, 16, 1 / 16)
+
+
+RUN = "simulate --workers 16 --scheme asp --step-ms 20 --lr-scale none"
+
+
+def test_sixteen_asynchronous_workers_collapse_at_an_unscaled_rate_and_say_so_and_one_epoch_says_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*RUN.split(), "--epochs", "1", "--out", str(tmp_path / "short")]) == 0
