@@ -186,7 +186,7 @@ class Pace:
         worker = self._worker
         if not worker.end.ended:  # a step that is made is handed over, also by one that is drained
             worker.steps.step(worker.samples.of(samples, counted), model)
-            worker.feed.stepped()
+            worker.samples.stepped()
         elif worker.end.superseded:
             raise ConfigError(SUPERSEDED)
         elif not worker.end.closed:

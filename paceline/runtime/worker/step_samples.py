@@ -83,6 +83,11 @@ class StepSamples:
             file=sys.stderr,
         )
 
+    def stepped(self) -> None:
+        """Begins the next step. What an optimizer that evaluates the model has called meanwhile was for its step."""
+        self._feed.stepped()
+        self._calls.cleared()
+
     def cleared(self, skipped: bool) -> None:
         """Forgets what was counted for the next step: its gradients are gone, in a step that a scaler `skipped` or
         without one."""

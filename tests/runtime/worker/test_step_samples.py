@@ -146,6 +146,25 @@ def test_a_batch_that_is_skipped_does_not_count(out: Path) -> None:
     assert [worker.samples for worker in summary.workers] == [10 + 11 + 12 + 13, 11 + 12]
 
 
+def test_an_optimizer_that_evaluates_the_model_again_counts_a_batch_once(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for (x, y), _ in zip(batches_of(pace.rank), range(3), strict=False):
+
+            def closure(x: Tensor = x, y: Tensor = y) -> Tensor:
+                pace.optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            pace.optimizer.step(closure)
+
+    def lbfgs(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.LBFGS(parameters, max_iter=4)
+
+    summary, _ = run_loops(out, "localsgd", loop, workers=2, optimizer=lbfgs)
+    assert [worker.samples for worker in summary.workers] == [3 * 48, 3 * 16]
+
+
 def test_several_models_count_a_batch_once(out: Path) -> None:
     """The step of each is counted; the worker has trained as many as the model that has trained most."""
 
