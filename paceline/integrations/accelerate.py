@@ -11,7 +11,7 @@ and then `paceline launch -n 3 -s 1 python train.py`, in place of `accelerate la
     model and optimizer    the model, and `pace.optimizer`, wrapped as Accelerate wraps any optimizer
     a loader that shuffles this worker's part of its batches, moved to the device
     any other loader       what Accelerate makes of it: each worker has all of it
-    a scheduler            the same, by the samples of all workers (`pace.scheduler`)
+    a scheduler            what Accelerate makes of it; its steps go by the samples of all workers
 
 One call has model and optimizer together. Accumulation, clipping and mixed precision are Accelerate's. Epochs are
 passes of all workers together. `is_main_process` is True for worker 0.
@@ -28,7 +28,7 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import send_to_device
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import DataLoader
 
 from paceline.core.errors import ConfigError
 from paceline.integrations.place import rank_of_this_process
@@ -85,16 +85,13 @@ class PacelineAccelerator(Accelerator):
             self._pace = join(ready[id(models[0])], optimizers[0], self._scheme, **self._join_options)
             self._take_rank(self._pace.rank)
             ready[id(optimizers[0])] = super().prepare(self._pace.optimizer)
-        samples = self.gradient_accumulation_steps * next(map(_batch_size, filter(shuffles, objects)), 1)
-        given = [ready[id(each)] if id(each) in ready else self._prepared(each, samples) for each in objects]
+        given = [ready[id(each)] if id(each) in ready else self._prepared(each) for each in objects]
         return given[0] if len(given) == 1 else tuple(given)
 
-    def _prepared(self, given: Any, samples: int) -> Any:
-        """Returns a loader, a scheduler or anything else for this worker. samples: of a step of the schedule."""
+    def _prepared(self, given: Any) -> Any:
+        """Returns a loader or anything else for this worker."""
         if isinstance(given, DataLoader) and shuffles(given):
             return _OnDevice(given, lambda: self.pace, device=self.device)
-        if isinstance(given, torch.optim.lr_scheduler.LRScheduler):
-            return self.pace.scheduler(given, every=samples)
         return super().prepare(given)
 
     def end_training(self) -> None:
@@ -120,9 +117,3 @@ def _unwrapped(given: Any) -> Any:
     if isinstance(given, AcceleratedOptimizer):
         return given.optimizer
     return given.original if isinstance(given, WorkerLoader) else given
-
-
-def _batch_size(loader: DataLoader[Any]) -> int:
-    """Returns the samples in a batch of a loader that shuffles."""
-    assert isinstance(loader.batch_sampler, BatchSampler)
-    return loader.batch_sampler.batch_size

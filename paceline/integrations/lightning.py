@@ -12,7 +12,8 @@ and then `paceline launch -n 3 -s 1 python train.py`, in place of Lightning's ow
     on_train_end                       leaves the run; the module has the final model
     on_exception                       tells the others that this worker failed
 
-`max_epochs` counts passes of all workers together. Worker 0 alone logs, shows progress and saves checkpoints.
+`max_epochs` counts passes of all workers together, and schedulers by steps go by the samples of all; `max_steps` counts
+the steps of one worker, and then so do they. Worker 0 alone logs, shows progress and saves checkpoints.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class PacelineStrategy(SingleDeviceStrategy):
                 'are trained by paceline.join({"D": ...}, {"D": ...}) in a loop of your own'
             )
         assert self.lightning_module is not None
-        self.pace = join(self.lightning_module, made[0], self._scheme, **self._options)
+        steps_of_one = {"schedule": "own"} if trainer.max_steps > 0 else {}
+        self.pace = join(self.lightning_module, made[0], self._scheme, **(steps_of_one | self._options))
         self._take_rank(self.pace.rank)
         self.optimizers = [self.pace.optimizer]
 

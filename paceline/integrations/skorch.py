@@ -12,7 +12,7 @@ and then `paceline launch -n 3 -s 1 python train.py`.
 
 `max_epochs` counts passes of all workers together. Worker 0 alone prints. When `fit` returns, the module is the final
 model. Each `fit` or `partial_fit` is a run of its own, so one process calls it once under `paceline launch`. Schedulers
-of skorch (`LRScheduler`) stand behind this callback in the list, and count the steps of one worker.
+of skorch (`LRScheduler`) stand behind this callback in the list; by batches they go by the samples of all workers.
 """
 
 from __future__ import annotations

@@ -7,16 +7,18 @@ and then `paceline launch -n 3 -s 1 python train.py`.
     the Trainer asks for      it gets
     the training loader       this worker's part of the batches
     an optimizer              `pace.optimizer` of the one it would have made
-    a scheduler               the same, by the samples of all workers (`pace.scheduler`)
+    a scheduler               the same; its steps go by the samples of all workers
     an evaluation             the model of all workers, while they train
 
-`num_train_epochs` counts passes of all workers together, and `max_steps` the steps of one worker. Worker 0 alone logs,
-evaluates and saves; when `train` returns, the model is the final one.
+`num_train_epochs` counts passes of all workers together. `max_steps` counts the steps of one worker; of data with a
+length the Trainer makes no more passes than one worker alone would for them. Worker 0 alone logs, evaluates and saves;
+when `train` returns, the model is the final one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sized
 from typing import Any
 
 import torch
@@ -75,20 +77,11 @@ class PacelineTrainer(Trainer):
         """Makes the optimizer, and joins with it. Raises what `paceline.join` raises."""
         made = super().create_optimizer(*positional, **named)
         if self.pace is None:
-            self.pace = join(self.model, made, self._scheme, **self._join_options)
+            each_alone = self.args.max_steps > 0 and not isinstance(self.train_dataset, Sized)
+            options = ({"schedule": "own"} if each_alone else {}) | self._join_options
+            self.pace = join(self.model, made, self._scheme, **options)
             self.optimizer = self.pace.optimizer
         return self.optimizer
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """Makes the scheduler. Its steps are those of all workers together: one for as many samples as one step has.
-
-        A scheduler that goes by a measurement (`reduce_lr_on_plateau`) stays the Trainer's.
-        """
-        made = super().create_scheduler(num_training_steps, optimizer)
-        if self.pace is not None and not isinstance(made, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            samples = self.args.train_batch_size * self.args.gradient_accumulation_steps
-            self.lr_scheduler = self.pace.scheduler(made, every=samples)
-        return self.lr_scheduler
 
     def evaluate(self, *positional: Any, **named: Any) -> Any:
         """Evaluates the model of all workers; under local schemes this worker's own differs from it."""

@@ -62,6 +62,9 @@ if TYPE_CHECKING:
 
     OptimizerFactory = Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
 
+SHARED_SCHEDULE, OWN_SCHEDULE = "shared", "own"
+"""What schedulers of the loop go by: the samples of all workers, or this worker's steps."""
+
 
 def join(
     model: nn.Module | Mapping[str, nn.Module],
@@ -79,6 +82,7 @@ def join(
     evaluate: Evaluate | None = None,
     state: Mapping[str, Any] | None = None,
     samples_of: SamplesOf | None = None,
+    schedule: str = SHARED_SCHEDULE,
     group: Any = None,
     data_group: Any = None,
     **parameters: Unpack[SchemeParameters],
@@ -94,6 +98,7 @@ def join(
     given as a function of named parameters that makes one, or as the import path of such a function
     (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
     Several models go by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
+    Torch schedulers follow the samples of all workers; with `schedule="own"` each `scheduler.step()` is one step.
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew. `clip_norm` shortens
     a longer gradient: the mean of all workers where the scheme forms one, otherwise each contribution or local step.
@@ -109,6 +114,7 @@ def join(
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
+    own_schedule = _is_own(schedule)
     scheme, own = _begin(scheme, {**parameters})
     codecs, changes = Codecs(up=codec, down=codec_down), {"lazy": lazy, "clip_norm": clip_norm}
     recipe_with = functools.partial(_recipe, scheme, own, codecs, seed, changes)
@@ -116,9 +122,17 @@ def join(
         check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
         apart = seed if seed_ranks else None
-        return _join_with_ranks(ranks, recipe_with, lr_scale, differing=apart, samples_of=samples_of)
-    begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, samples_of=samples_of)
+        return _join_with_ranks(ranks, recipe_with, lr_scale, apart, samples_of=samples_of, own_schedule=own_schedule)
+    of_loop: dict[str, Any] = {"samples_of": samples_of, "own_schedule": own_schedule}
+    begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, **of_loop)
     return _join_on_one_device(model, optimizer, recipe_with, begun, lr_scale, evaluate=evaluate, overlap=overlap)
+
+
+def _is_own(schedule: str) -> bool:
+    """Returns True if schedulers go by this worker's steps. Raises ConfigError for a name that there is not."""
+    if schedule not in (SHARED_SCHEDULE, OWN_SCHEDULE):
+        raise ConfigError(f"schedule={schedule!r}: give {SHARED_SCHEDULE!r} or {OWN_SCHEDULE!r}")
+    return schedule == OWN_SCHEDULE
 
 
 def _join_on_one_device(
@@ -188,9 +202,10 @@ def _join_with_ranks(
     ranks: RankMeeting,
     recipe_with: Callable[[OptimizerRecipe], Recipe],
     lr_scale: float | str,
-    *,
     differing: int | None,
+    *,
     samples_of: SamplesOf | None,
+    own_schedule: bool,
 ) -> Pace:
     """Joins a run as one rank of a worker: the first one takes part in the run, the others follow it.
 
@@ -199,7 +214,7 @@ def _join_with_ranks(
     wanted = differing is not None
     if not ranks.is_first:
         say_nothing_of_lost_peers()
-        other = OtherRankPace(ranks, samples_of)
+        other = OtherRankPace(ranks, samples_of, own_schedule=own_schedule)
         number = other.rank + other.workers * ranks.place[0]
         differ(differing or 0, number, incarnation_from(os.environ), wanted=wanted and not other.draws_on)
         atexit.register(leave, other, ScriptExit())
@@ -223,7 +238,14 @@ def _join_with_ranks(
             whole.show_all()
             with exit_if_too_late(spec.party):
                 pace = FirstRankPace(
-                    ranks, whole, recipe, spec.overlapping(False), session, behind=behind, samples_of=samples_of
+                    ranks,
+                    whole,
+                    recipe,
+                    spec.overlapping(False),
+                    session,
+                    behind=behind,
+                    samples_of=samples_of,
+                    own_schedule=own_schedule,
                 )
             differ(recipe.seed, pace.rank, spec.incarnation, wanted=wanted and not behind.draws_on)
         except BaseException:
@@ -243,12 +265,22 @@ def _begun(
     seed_ranks: bool,
     state: Mapping[str, Any] | None,
     samples_of: SamplesOf | None,
+    own_schedule: bool,
 ) -> Pace:
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
         recipe, behind = begin_at(module, recipe, spec, state)
         with exit_if_too_late(spec.party):
-            pace = Pace(module, recipe, spec, session, optimizer=optimizer, behind=behind, samples_of=samples_of)
+            pace = Pace(
+                module,
+                recipe,
+                spec,
+                session,
+                optimizer=optimizer,
+                behind=behind,
+                samples_of=samples_of,
+                own_schedule=own_schedule,
+            )
         differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and not behind.draws_on)
     except BaseException:
         session.close()  # a script that goes on without us shall keep no thread or socket of ours

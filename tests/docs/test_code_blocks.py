@@ -85,7 +85,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "CONTRIBUTING.md": 3,
         "docs/checkpoints.md": 1,
         "docs/precision.md": 1,
-        "docs/optimizers.md": 3,
+        "docs/optimizers.md": 4,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
         "docs/own-loop.md": 5,
@@ -198,7 +198,7 @@ def test_the_lines_of_optimizers_join_with_one_by_its_import_path_and_a_schedule
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])  # the working directory is put there
-    joins, module, schedules = blocks("docs/optimizers.md")
+    joins, module, _, schedules = blocks("docs/optimizers.md")
     head = "from tests.runtime.own_optimizers import Lion\n"
     (tmp_path / "my_optimizers.py").write_text(head + module)
     names = loop() | {"CosineAnnealingLR": torch.optim.lr_scheduler.CosineAnnealingLR}
@@ -210,6 +210,14 @@ def test_the_lines_of_optimizers_join_with_one_by_its_import_path_and_a_schedule
             pace.step()
         assert type(pace.optimizer.param_groups[0]["lr"]) is float
         assert 0.0 < pace.optimizer.param_groups[0]["lr"] < 1e-4
+
+
+def test_the_lines_of_a_scheduler_go_its_whole_way() -> None:
+    names = loop() | {"OneCycleLR": torch.optim.lr_scheduler.OneCycleLR}
+    names["pace"] = paceline.join(names["model"], names["optimizer"], scheme="bsp")
+    with names["pace"]:
+        exec(blocks("docs/optimizers.md")[2], names)
+    assert names["scheduler"].last_epoch == names["pace"].steps == names["scheduler"].total_steps
 
 
 def test_the_model_and_data_of_ones_own_are_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,31 @@ def test_one_worker_trains_what_accelerate_trains_alone(accumulation: int) -> No
     assert_same(alone, shared)
 
 
+@pytest.mark.parametrize("by_epoch", [False, True])
+def test_a_scheduler_by_steps_and_one_by_epochs_make_the_steps_that_accelerate_makes(by_epoch: bool) -> None:
+    def rates(accelerator: Accelerator) -> list[float]:
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        made: Any = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=21)
+        made = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) if by_epoch else made
+        model, optimizer, batches, scheduler = accelerator.prepare(model, optimizer, loader(shuffle=True), made)
+        seen = []
+        for _ in range(3):
+            for x, y in batches:
+                accelerator.backward(nn.functional.cross_entropy(model(x), y))
+                optimizer.step()
+                if not by_epoch:
+                    scheduler.step()
+                optimizer.zero_grad()
+                seen.append(optimizer.param_groups[0]["lr"])
+            if by_epoch:
+                scheduler.step()
+        accelerator.end_training()
+        return [*seen, optimizer.param_groups[0]["lr"]]
+
+    assert rates(PacelineAccelerator(cpu=True, scheme="bsp")) == rates(Accelerator(cpu=True))
+
+
 def test_a_shuffled_loader_is_shared_and_each_sample_comes_once() -> None:
     accelerator = PacelineAccelerator(cpu=True, scheme="bsp")
     model = network()

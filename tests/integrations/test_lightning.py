@@ -17,6 +17,7 @@ from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from paceline.integrations import lightning
 from paceline.integrations.lightning import FabricStrategy, PacelineStrategy
 
 pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.filterwarnings("ignore")]  # Lightning's own hints
@@ -60,6 +61,32 @@ def test_one_worker_trains_what_lightning_trains_alone(tmp_path: Path) -> None:
     assert {name: tuple(each.shape) for name, each in saved.items()} == {
         name: tuple(each.shape) for name, each in shared.state_dict().items()
     }
+
+
+class ByStep(Digits):
+    """Its schedule has as many steps as there are batches in `epochs`."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        self.scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=3 * len(loader()))
+        return [optimizer], [{"scheduler": self.scheduler, "interval": "step"}]
+
+
+@pytest.mark.parametrize(
+    ("length", "schedule"), [({"max_epochs": 3}, "shared"), ({"max_steps": 21, "max_epochs": -1}, "own")]
+)
+def test_a_schedule_by_steps_goes_with_what_ends_the_fit(
+    length: dict[str, int], schedule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`max_steps` counts the steps of one worker, and the schedule then, too."""
+    asked = []
+    original = lightning.join
+    monkeypatch.setattr(lightning, "join", lambda *a, **b: asked.append(b) or original(*a, **b))
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
+    module = ByStep()
+    Trainer(strategy=PacelineStrategy("bsp"), enable_checkpointing=False, **quiet, **length).fit(module, loader())
+    assert module.scheduler.last_epoch == 21
+    assert [each.get("schedule", "shared") for each in asked] == [schedule]
 
 
 def test_accumulated_batches_count_with_the_step_that_uses_them(tmp_path: Path) -> None:

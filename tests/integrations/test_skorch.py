@@ -14,6 +14,7 @@ from tests.integrations.toys import assert_same
 if importlib.util.find_spec("skorch") is None:
     pytest.skip("skorch is not installed: pip install 'paceline[integrations]'", allow_module_level=True)
 from skorch import NeuralNetClassifier
+from skorch.callbacks import LRScheduler
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -27,7 +28,7 @@ class Network(nn.Sequential):
         super().__init__(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
 
 
-def fitted(*callbacks: PacelineCallback) -> Any:
+def fitted(*callbacks: Any) -> Any:
     torch.manual_seed(1)
     images, targets = paceline.load_digits()
     net = NeuralNetClassifier(
@@ -48,6 +49,13 @@ def test_one_worker_trains_what_skorch_trains_alone() -> None:
     assert_same(alone.module_, shared.module_)
     assert shared.history[:, "train_loss"] == pytest.approx(alone.history[:, "train_loss"], rel=1e-4)
     assert shared.history[:, "valid_acc"] == pytest.approx(alone.history[:, "valid_acc"])
+
+
+def test_a_scheduler_by_batches_goes_all_its_way() -> None:
+    rates = LRScheduler(torch.optim.lr_scheduler.OneCycleLR, step_every="batch", max_lr=0.1, total_steps=9)
+    net = fitted(PacelineCallback("bsp"), rates)
+    scheduler = dict(net.callbacks_)["LRScheduler"].lr_scheduler_
+    assert scheduler.last_epoch == scheduler.total_steps
 
 
 def test_the_net_has_its_own_optimizer_and_loader_again() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, SequentialSampler
+from torch.utils.data import Dataset, IterableDataset, SequentialSampler
 
 from paceline.core.errors import ConfigError
 from tests.integrations.toys import assert_same
@@ -16,6 +17,7 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'paceline[integrations]'")
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
+from paceline.integrations import transformers
 from paceline.integrations.transformers import PacelineTrainer
 
 pytestmark = [pytest.mark.usefixtures("alone"), pytest.mark.filterwarnings("ignore")]
@@ -30,6 +32,13 @@ class Text(Dataset[dict[str, torch.Tensor]]):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         row = (torch.arange(8) * (index % 5 + 1)) % 16
         return {"input_ids": row, "labels": row}
+
+
+class Stream(IterableDataset[dict[str, torch.Tensor]]):
+    """The same rows, of which nobody knows the number."""
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        return (Text()[index] for index in range(40))
 
 
 class InOrder:
@@ -53,7 +62,7 @@ def trained(kind: type[Trainer], folder: Path, settings: dict[str, Any], **optio
     model = GPT2LMHeadModel(GPT2Config(**sizes, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
     always = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "learning_rate": 1e-2, "save_strategy": "no"}
     args = TrainingArguments(str(folder), per_device_train_batch_size=8, num_train_epochs=2, **always, **settings)
-    trainer = kind(model=model, args=args, train_dataset=Text(), eval_dataset=Text(), **options)
+    trainer = kind(model=model, args=args, **{"train_dataset": Text(), "eval_dataset": Text(), **options})
     trainer.train()
     return trainer
 
@@ -69,6 +78,23 @@ def test_one_worker_trains_what_the_trainer_trains_alone(settings: dict[str, Any
     assert shared.state.global_step == alone.state.global_step
     assert_same(alone.model, shared.model)
     assert shared.evaluate()["eval_loss"] == pytest.approx(alone.evaluate()["eval_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "data", "schedule"),
+    [({}, Text(), "shared"), ({"max_steps": 10}, Text(), "shared"), ({"max_steps": 10}, Stream(), "own")],
+)
+def test_the_schedule_goes_with_what_ends_the_training(
+    settings: dict[str, Any], data: Any, schedule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`max_steps` ends passes of all workers, but of a stream, of which each worker makes so many steps."""
+    asked = []
+    original = transformers.join
+    monkeypatch.setattr(transformers, "join", lambda *a, **b: asked.append(b) or original(*a, **b))
+    shared = trained(PacelineTrainer, tmp_path, settings, scheme="bsp", train_dataset=data)
+    assert shared.lr_scheduler.last_epoch == 10
+    assert set(shared.lr_scheduler.get_last_lr()) == {0.0}
+    assert [each.get("schedule", "shared") for each in asked] == [schedule]
 
 
 def test_resuming_by_the_trainer_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch import nn
 import paceline
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
+from paceline.core.errors import ConfigError
 from paceline.launch import join as module
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.protocol.transport import Envelope, Kind
@@ -88,3 +89,10 @@ def test_who_comes_when_there_is_no_coordinator_says_so_in_one_line(tmp_path: Pa
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith(f"paceline: worker 1 cannot reach coordinator at {address}: ")
     assert line.endswith("if its run is over, start another one (`paceline launch`), which starts its workers itself")
+
+
+def test_schedules_go_by_all_workers_or_by_this_one_and_by_nothing_else() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=r"schedule='weekly': give 'shared' or 'own'"):
+        paceline.join(model, optimizer, "bsp", schedule="weekly")

@@ -35,9 +35,10 @@ from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.loop_state import save_state
+from paceline.runtime.worker.schedules.loop_schedules import LoopProgress, LoopSchedules
+from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
-from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 REASON_MAX = 200
 """Characters of the reason why a loop ends a run."""
@@ -45,6 +46,8 @@ SUPERSEDED = (
     "this run ended when paceline.join was called again in this process; several models go to one: "
     "join({name: model, ...}, {name: optimizer, ...})"
 )
+IN_FULL = ("epochs", "samples", "steps", "seconds", "every worker was done")
+"""Reasons of an end that the run was meant to have, so that its schedules are due."""
 
 
 class Pace:
@@ -65,11 +68,13 @@ class Pace:
         behind: ResumedProgress = ResumedProgress(),  # noqa: B008  frozen
         flat: GatheredModel | None = None,
         samples_of: SamplesOf | None = None,
+        own_schedule: bool = False,
     ) -> None:
         """Joins the run; returns when training starts.
 
         `optimizer` does the local steps of schemes that train locally (one made from the recipe by default).
         `measure` returns the seconds of a step, for schemes and shares that go by speed; a speed of 0 is unknown.
+        `own_schedule`: schedulers go by this worker's steps, and not by the samples of all.
         `behind`: where the run is taken up again. `flat`: the vector of a `model` that several processes hold.
         `samples_of`: counts a call of the model, whose first tensor says it by default.
         """
@@ -88,6 +93,13 @@ class Pace:
         self.recipe, self.plan = recipe, self._worker.run.plan
         own, steps = self._worker.model, self._worker.model.work.steps_of_user
         self.optimizers = drop_ins(optimizer, own.flat, self.step, self._worker.samples.cleared, steps)
+        self._schedules = LoopSchedules(
+            list(self.optimizers.values()),
+            self._progress_of_loop,
+            self._worker.steps.rate.add,
+            own=own_schedule,
+            says=self.rank == 0,
+        )
 
     # ---- the run -----------------------------------------------------------------------------------------
     @property
@@ -166,6 +178,7 @@ class Pace:
         set. `state_dict` and `load_state_dict` keep its position. All workers have to iterate over the same items in
         the same order.
         """
+        self._worker.feed.pass_of.divided = True
         return StreamShard(iterable, self.rank, self.workers)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
@@ -209,9 +222,25 @@ class Pace:
         Give the samples between two of its steps in a plain loop: a batch, or an epoch. Its own `step` need not be
         called any more. Raises ConfigError for a scheduler that goes by something else.
         """
-        schedule = SampleSchedule(scheduler, every, lambda: self._worker.sizes.clock.now)
+        samples = lambda: self._progress_of_loop().samples  # noqa: E731  the same on all ranks of a worker
+        schedule = SampleSchedule(scheduler, every, samples, says=self.rank == 0)
         self._worker.steps.rate.add(schedule)
+        self._schedules.add(schedule)
         return schedule
+
+    def _progress_of_loop(self) -> LoopProgress:
+        """Returns what schedulers go by that the loop steps."""
+        worker, passes = self._worker, self._worker.feed.pass_of
+        steps, own = worker.counts.here
+        return LoopProgress(
+            samples=max(worker.sizes.clock.now, passes.samples),
+            own=own,
+            steps=steps,
+            fullness=passes.fullness,
+            shared=passes.bounded or passes.divided,
+            passing=worker.feed.holds if passes.shared else None,
+            over=worker.end.over,
+        )
 
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -283,6 +312,7 @@ class Pace:
             try:
                 worker.lifecycle.leave(end.reason, drained=bool(end.notice))
             finally:
+                self._schedules.end(in_full=end.reason in IN_FULL)
                 worker.stop_watching()
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
@@ -290,6 +320,7 @@ class Pace:
         session, end = self._worker.run.session, self._worker.end
         if not end.closed:
             end.closed = True
+            self._schedules.end(in_full=False)
             self._worker.stop_watching()
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
                 session.tell(control.Failed(cause=cause[:2000], details=details[-8000:], lost_another=lost_another))

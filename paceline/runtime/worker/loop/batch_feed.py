@@ -35,6 +35,7 @@ from paceline.runtime.worker.loop.sample_counts import Allowance
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.loop.sampler_order import SampledPlan, SamplerOrder
 from paceline.runtime.worker.loop.shard import ShardBatches, StreamShard, samples_in
+from paceline.runtime.worker.schedules.pass_of_all import PassOfAll
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
@@ -80,16 +81,23 @@ class BatchFeed:
         self._behind = behind
         self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
+        self._lengths: dict[int, int] = {}  # samples in one pass, by the id of the stream
         self._last = 0  # samples of the mini-batch that the loop was given last
         self._begins = True  # is the next one the first of a step?
         self._adds = False  # was there a gradient before the last one?
         self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
         self._at_hand = 0  # samples of the mini-batches that the gradient of the next step is of, or was
+        self.pass_of = PassOfAll(run.plan.samples, run.plan.epochs)
 
     @property
     def feeds(self) -> bool:
         """Returns True if what the loop trains comes from here, and not from a loader of its own."""
         return self._held > 0 or not self._begins
+
+    @property
+    def holds(self) -> bool:
+        """Returns True if the loop is within a pass over batches from here."""
+        return self._held > 0
 
     @property
     def samples(self) -> int:
@@ -106,12 +114,14 @@ class BatchFeed:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yields mini-batches of `epochs` more epochs, or until the run is over."""
         stream = self._stream(data, batch_size, epochs, partition, LoaderSettings())
+        part = self.pass_of.begin(self._lengths[id(stream)], batch_size, epochs)
         while not self._end.over:
             batch = self._next(stream, batch_size)
             if batch is None:
                 self._guard.end_of_batches()
+                self.pass_of.end(self._lengths[id(stream)], epochs)
                 return
-            with self._handed_out(len(batch[1])):
+            with self._handed_out(len(batch[1]), len(batch[1]) * part):
                 yield batch
 
     def loaded(
@@ -133,6 +143,7 @@ class BatchFeed:
             raise ConfigError(
                 f"partition {partition!r} with num_workers={settings.num_workers}: a queue loads nothing ahead"
             )
+        part = self.pass_of.begin(self._lengths[id(stream)], batch_size, epochs)
         lengths: deque[int] = deque()  # of the batches that the DataLoader has drawn and not given yet
         draw = functools.partial(self._draw, stream, dealer, batch_size, lengths)
         for batch in batches_of(data, settings, draw):
@@ -146,11 +157,12 @@ class BatchFeed:
                 break
             if settings.num_workers and self._end.over:  # else it was asked when this batch was drawn
                 return
-            with self._handed_out(samples_of(batch) if samples_of else length):
+            with self._handed_out(samples_of(batch) if samples_of else length, length * part):
                 yield batch
         if dealer:
             self._sizes.spent = dealer.ends_run
         self._guard.end_of_batches()
+        self.pass_of.end(self._lengths[id(stream)], epochs)
 
     def streamed(
         self, shard: StreamShard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
@@ -164,7 +176,7 @@ class BatchFeed:
             self._resume(shard, batch_size or 1)
         allowance = self._sizes.in_rounds(0, self._run.plan.samples)
         count = settings.samples_of or (samples_in if batch_size is None else None)
-        passes = whole_epochs(epochs)
+        passes, part = whole_epochs(epochs), self.pass_of.begin(0, batch_size, epochs)
         for _ in itertools.count() if passes is None else range(passes):
             batches = 0
             for batch, items in ShardBatches(shard, batch_size, settings):
@@ -173,7 +185,7 @@ class BatchFeed:
                 if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
                     return
                 shard.handed_out(items)
-                with self._handed_out(samples):
+                with self._handed_out(samples, items * part):
                     yield batch
             shard.end_pass()
             if not batches:  # nor will there be any in the next pass
@@ -181,10 +193,11 @@ class BatchFeed:
         self._guard.end_of_batches()
 
     @contextlib.contextmanager
-    def _handed_out(self, samples: int) -> Iterator[None]:
+    def _handed_out(self, samples: int, part: float) -> Iterator[None]:
         """Notes that the loop gets a batch of so many, for the same step as the others since the last one, and in the
         end that it goes on from it.
 
+        part: how much it is of a batch of the plain loop.
         It may take them all before it begins with the first, so whether there is a gradient yet says nothing.
         """
         self._guard.batch()
@@ -193,6 +206,7 @@ class BatchFeed:
         self._adds = not self._begins and self._guard.has_gradient
         self._at_hand += samples
         self._last, self._begins = samples, False
+        self.pass_of.handed_out(part)
         self._watch.hand_out()
         self._held += 1
         try:
@@ -266,6 +280,7 @@ class BatchFeed:
             if settings.sampler is not None or settings.generator is not None:
                 order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
+            self._lengths[id(stream)] = len(data if order is None else order)
             self._resume(stream, batch_size)
         assert not isinstance(stream, StreamShard)
         stream.extend(self._bounded(whole_epochs(epochs), stream))

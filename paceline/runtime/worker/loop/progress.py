@@ -48,6 +48,11 @@ class ProgressCounters:
         self._before, self._samples_before = steps, samples
         self.reported = samples  # whoever adds them up knows them already
 
+    @property
+    def here(self) -> tuple[int, int]:
+        """Returns the steps and samples of this incarnation alone."""
+        return self.steps - self._before, self.samples - self._samples_before
+
     def add(self, samples: int, seconds: float) -> None:
         """Counts a step of so many samples and seconds."""
         self.steps += 1

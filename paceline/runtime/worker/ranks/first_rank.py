@@ -14,6 +14,7 @@ ranks.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -36,7 +37,7 @@ from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.ranks.local_group import LocalGroup
 from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
-from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
+from paceline.runtime.worker.schedules.loop_schedules import LoopProgress
 
 NO_STATE = "pace.state_dict() in a worker of several devices: use `paceline launch --checkpoint-every 60 --resume auto`"
 
@@ -70,9 +71,11 @@ class FirstRankPace(Pace):
         *,
         behind: ResumedProgress,
         samples_of: SamplesOf | None = None,
+        own_schedule: bool = False,
     ) -> None:
         """Joins the run, and returns when training starts, on all ranks."""
         self._ranks, self._link = ranks, ranks.link
+        self._told: dict[str, Any] = {}
         super().__init__(
             ranks.module,
             recipe,
@@ -82,6 +85,7 @@ class FirstRankPace(Pace):
             behind=behind,
             flat=whole,
             samples_of=samples_of,
+            own_schedule=own_schedule,
         )
         self._whole = whole
         self.device, self.local_rank = ranks.parts.device, 0
@@ -93,12 +97,13 @@ class FirstRankPace(Pace):
     # ---- as of the last step -----------------------------------------------------------------------------
     def _tell_progress(self) -> None:
         """Tells the other ranks how far the run is."""
-        self._told: dict[str, Any] = {
+        self._told = {
             "over": super().over,
             "steps": super().steps,
             "total_samples": super().total_samples,
             "batch_size": super().batch_size,
             "at_exchange": super().at_exchange,
+            "loop": dataclasses.asdict(super()._progress_of_loop()),
         }
         self._link.order("stepped", **self._told)
 
@@ -137,6 +142,7 @@ class FirstRankPace(Pace):
 
     def shard(self, iterable: Any) -> StreamShard:
         place, places = self._ranks.place
+        self._worker.feed.pass_of.divided = True
         return StreamShard(iterable, self.rank + self.workers * place, self.workers * places)
 
     def _drawn(
@@ -180,10 +186,10 @@ class FirstRankPace(Pace):
             self._hand_over(model, self._ranks.samples_of(given), self._ranks.samples_of(counted))
             self._tell_progress()
 
-    def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:
-        schedule = SampleSchedule(scheduler, every, lambda: self.total_samples)  # the same number on all ranks
-        self._worker.steps.rate.add(schedule)
-        return schedule
+    def _progress_of_loop(self) -> LoopProgress:
+        """Returns the same numbers on all ranks, and whether this rank is within a pass."""
+        now = super()._progress_of_loop()
+        return dataclasses.replace(LoopProgress(**self._told["loop"]), passing=now.passing) if self._told else now
 
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -218,6 +224,7 @@ class FirstRankPace(Pace):
         if self._link.lost:
             # The worker is lost, and not the run: the coordinator sees the connection end, as of one that was killed.
             end.closed = True
+            self._schedules.end(in_full=False)
             self._worker.stop_watching()
             self._worker.run.session.close()
         else:

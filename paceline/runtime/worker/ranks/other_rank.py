@@ -15,6 +15,7 @@ batch, count, stepped, shown, done, closed, failed    what the loop waits for
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 import sys
 import threading
@@ -38,8 +39,9 @@ from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.ranks.first_rank import NO_STATE, counts_of
 from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import check_loader, items_of, pair_of, part_of
+from paceline.runtime.worker.schedules.loop_schedules import LoopProgress, LoopSchedules
+from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer, drop_ins
-from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
 
 
 class Obedience:
@@ -134,7 +136,7 @@ def ignore_sigterm() -> bool:
 class OtherRankPace:
     """Is to the loop of another rank what a `Pace` is to the first one's."""
 
-    def __init__(self, ranks: RankMeeting, samples_of: SamplesOf | None = None) -> None:
+    def __init__(self, ranks: RankMeeting, samples_of: SamplesOf | None = None, *, own_schedule: bool = False) -> None:
         """Returns when training starts. `samples_of`: counts a call of the model."""
         self._ranks, self._orders = ranks, Obedience(ranks)
         begun = self._orders.until("begun")
@@ -142,12 +144,14 @@ class OtherRankPace:
         self.draws_on = bool(begun["draws_on"])  # do this rank's random numbers go on where a checkpoint was made?
         self.local_rank, self.device = ranks.link.rank, ranks.parts.device
         self._told = self._orders.until("stepped")
-        self._closed = self._wants_stop = False
+        self._closed = self._wants_stop = self._passing = False
         self._schedules: list[SampleSchedule] = []
         self._ignores = ignore_sigterm()
         flat = cast(FlatModel, ranks.parts)  # of which nothing is asked but `has_gradient` and `parameters`
         self._calls = ForwardSamples(ranks.module, lambda: flat.has_gradient, samples_of=samples_of)
         self.optimizers = drop_ins(ranks.parts.optimizer, flat, self.step, lambda _skipped: self._calls.cleared())
+        optimizers, progress = list(self.optimizers.values()), self._progress_of_loop
+        self._schedules_of_loop = LoopSchedules(optimizers, progress, own=own_schedule, says=False)
 
     # ---- as of the last step -----------------------------------------------------------------------------
     @property
@@ -213,7 +217,11 @@ class OtherRankPace:
         while not self._closed and (length := int((drawn := self._orders.until("batch"))["length"])):
             numbers = self._ranks.link.receive_same(length, torch.int64)
             self._told["steps"] = drawn["steps"]
-            yield part_of(numbers.tolist(), *self._ranks.place)
+            self._passing = True
+            try:
+                yield part_of(numbers.tolist(), *self._ranks.place)
+            finally:
+                self._passing = False
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Makes a step together with the other ranks. Raises PeerLost where one of them is lost."""
@@ -229,8 +237,15 @@ class OtherRankPace:
 
     def scheduler(self, scheduler: torch.optim.lr_scheduler.LRScheduler, *, every: int) -> SampleSchedule:
         """Returns `scheduler`, which goes by the samples of all workers from now on."""
-        self._schedules.append(SampleSchedule(scheduler, every, lambda: self.total_samples))
-        return self._schedules[-1]
+        schedule = SampleSchedule(scheduler, every, lambda: self.total_samples, says=False)
+        self._schedules.append(schedule)
+        self._schedules_of_loop.add(schedule)
+        return schedule
+
+    def _progress_of_loop(self) -> LoopProgress:
+        """Returns what the first rank has told after the last step, and whether this rank is within a pass."""
+        told = LoopProgress(**self._told["loop"])
+        return told if told.passing is None else dataclasses.replace(told, passing=self._passing)
 
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager
@@ -261,6 +276,7 @@ class OtherRankPace:
         if not self._closed:
             self._closed = True
             self._calls.end()
+            self._schedules_of_loop.end(in_full=False)
             self._orders.until("closed")
             self._ranks.link.close()
             self._ranks.parts.zero_grad()
@@ -270,6 +286,7 @@ class OtherRankPace:
         """Takes no further part; the first rank learns of it when this process ends."""
         self._closed = True
         self._calls.end()
+        self._schedules_of_loop.end(in_full=False)
         self._heed_again()
 
     def _heed_again(self) -> None:

@@ -21,12 +21,17 @@ from paceline.core.trace import Decided
 from paceline.engine.specs import OptimizerRecipe, Option
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
-from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
+from paceline.runtime.worker.schedules.loop_schedules import LoopSchedule
+from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
 """Options that the recipes of SGD, Adam, AdamW, LARS and LAMB cannot express."""
 NUMBERS = tuple(field.name for field in fields(Rate) if field.name != "groups")
 """Numbers of a recipe that a scheduler may change."""
+
+
+MADE_AND_STEPPED = 2
+"""Changes by hand after which somebody steps a scheduler by hand."""
 
 
 class LrWatcher:
@@ -37,7 +42,7 @@ class LrWatcher:
         self._recipe = recipe
         self._count = len(recipe.by_path.groups if recipe.by_path else recipe.groups) or 1
         self._last = self._numbers()
-        self.schedules: list[SampleSchedule] = []
+        self.schedules: list[SampleSchedule | LoopSchedule] = []
         self.changes = 0  # by hand
 
     def changed(self) -> OptimizerRecipe | None:
@@ -150,8 +155,8 @@ class LrFollower:
         self._recipe, self._session, self._servers, self._warns = recipe, session, servers, warns
         self._scale_local, self._factor = scale_local, 1.0
 
-    def add(self, schedule: SampleSchedule) -> None:
-        """Adds a scheduler that goes by the samples of all workers."""
+    def add(self, schedule: SampleSchedule | LoopSchedule) -> None:
+        """Adds a scheduler that is known, so that what it changes is not by hand."""
         self._watcher.schedules.append(schedule)
 
     @property
@@ -182,8 +187,12 @@ class LrFollower:
         )
 
     def _warn(self) -> None:
-        """Warns once where each worker's scheduler runs at that worker's pace."""
-        if self._warns and self._watcher.changes == 1:
+        """Warns once where each worker's scheduler runs at that worker's pace.
+
+        The first change may be that of a scheduler which is made after `join`, and which nobody has stepped yet.
+        """
+        if self._warns and self._watcher.changes == MADE_AND_STEPPED:
+            self._warns = False
             print(
                 f"{self._recipe.scheme}: a scheduler that each worker steps by hand runs at that worker's pace; what a "
                 "worker contributes counts at its own rate",

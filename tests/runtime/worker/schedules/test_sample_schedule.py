@@ -13,7 +13,7 @@ from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
-from paceline.runtime.worker.steps.sample_schedule import SampleSchedule
+from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from tests.runtime.own_loops import run_loops, toy_data
 from tests.runtime.runs.test_trained_and_rest import (
     assert_same,
