@@ -121,12 +121,12 @@ def named(step_s: float) -> tuple[float, float, dict[str, Any]]:
         sign = Path(folder) / "slow"
         with watched("bsp", step_s, sign) as look:
             even = until(look, lambda told: told["now"] > EVEN_S, "the run goes on")
-            if even["straggler"]["ranks"]:
+            if even["headline"]["ranks"]:
                 raise SystemExit(f"the pace was to be even, but the page says: {even['holdup']['sentence']}")
             sign.touch()
             slow_at, begun = even["now"], time.monotonic()
             round_s = 4 * BATCH / even["rate"]
-            until(look, lambda told: told["straggler"]["ranks"] == [3], "worker 3 is named")
+            until(look, lambda told: told["headline"]["ranks"] == [3], "worker 3 is named")
             seconds = time.monotonic() - begun
             told = until(look, lambda told: told["now"] > slow_at + SETTLED_S, "the run goes on")
             about = until(look, lambda told: told["foretold_at"] > slow_at + 5, "other schemes are foretold")
@@ -152,16 +152,16 @@ def main() -> int:
     print(f"{conditions()}; steps of {options.step_ms:g} ms, worker 3 times {FACTOR} after {EVEN_S:.0f} s")
     round_s, seconds, told = named(step_s)
     slowed = (1.0, 1.0, 1.0, 1 + (FACTOR - 1) * step_s / round_s)
-    stated = told["straggler"].get("cost", 0)
+    stated = told["headline"].get("cost", 0)
     cost = simulated("bsp", round_s, (1, 1, 1)) - simulated("bsp", round_s, slowed)
     off = stated / cost - 1
-    print(told["straggler"]["sentence"])
+    print(told["headline"]["sentence"])
     print(f"named after {seconds:.1f} s, claimed within {NAMED_MAX_S:.0f} s")
     print(f"cost stated {stated} samples/s, simulated {cost:.0f}: {off:+.0%}, claimed within {COST_MAX:.0%}")
     print(f"{'scheme':<10} {'foretold':>9} {'simulated':>10} {'live':>7}  samples/s")
     forecast = {row["scheme"]: row["rate"] for row in told["forecast"]}
     for scheme in ["bsp", *filter(None, options.schemes.split(","))]:
-        done = told["straggler"]["rate"] if scheme == "bsp" else live(scheme, step_s)
+        done = told["headline"]["rate"] if scheme == "bsp" else live(scheme, step_s)
         there = simulated(scheme, round_s, slowed)
         print(f"{scheme:<10} {forecast.get(scheme, 0):>9.0f} {there:>10.0f} {done:>7.0f}", flush=True)
     holds = seconds <= NAMED_MAX_S and abs(off) <= COST_MAX

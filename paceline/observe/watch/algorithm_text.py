@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from paceline.observe.watch.worker_rates import ACTIVITIES
+from paceline.observe.watch.waits.worker_rates import ACTIVITIES
 
 OTHERS = re.compile(r"^\s*(server|coordinator|controller|synchronous)")
 """Lines of other parties begin so: the worker's box ends there."""

@@ -9,19 +9,18 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.core.trace import OPERATOR, Decided, Gated, MemberChange
-from paceline.observe.formatting.number_format import counted, percent, seconds_text
 from paceline.observe.runs.summary import FAILED
-from paceline.observe.watch.bottleneck import Bottleneck, communicating_s, slow_links
-from paceline.observe.watch.panels.alerts import ALERT_SHARE, fallen_throughput, stuck
+from paceline.observe.watch.headline import headline, sentence
+from paceline.observe.watch.panels.alerts import fallen_throughput, stuck
 from paceline.observe.watch.state import PageState
-from paceline.observe.watch.straggler import Straggler
 from paceline.observe.watch.time_bins import TimeBins
-from paceline.observe.watch.worker_rates import ACTIVITIES, WorkerRates
+from paceline.observe.watch.waits.verdict import WaitVerdict
+from paceline.observe.watch.waits.worker_rates import ACTIVITIES, WorkerRates
 
 ROWS_MAX = 100
 """Workers that the page lists at a time."""
@@ -62,7 +61,7 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
     """Returns the document for a query. Curve and events are left out if the page has them, by their numbers of
     records."""
     order = ordered(state.workers, state, query.sort)
-    held = state.straggler()
+    verdict = state.verdict
     shown = order[query.first : query.first + min(query.count, ROWS_MAX)]
     document: dict[str, Any] = {
         "now": round(state.now, 3),
@@ -73,10 +72,10 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         "workers": len(state.workers),
         "here": sum(worker.here for worker in state.workers),
         "strip": [round(state.strips.first * state.strips.width_s, 3), round(_end(state.strips), 3)],
-        "straggler": straggler_data(state, held),
+        "headline": headline(state),
         "collapse": state.collapse(),
         "first": query.first,
-        "rows": [row(state, worker, held) for worker in shown],
+        "rows": [row(state, worker, verdict) for worker in shown],
         "groups": [group(state, ranks) for ranks in state.groups()[:GROUPS_MAX]],
         "standing": standing(state),
         "servers": servers(state),
@@ -92,7 +91,7 @@ def picture(state: PageState, query: PageQuery) -> dict[str, Any]:
         points = [(e.at, math.nan if only_losses else e.accuracy, e.loss, e.samples) for e in evaluated]
         document["curve"] = [[_known(value) for value in point] for point in points]
     document["rates"] = rates(state)
-    document["worker"] = own_page(state, query.worker, held) if 0 <= query.worker < len(state.workers) else None
+    document["worker"] = own_page(state, query.worker, verdict) if 0 <= query.worker < len(state.workers) else None
     if query.events != state.event_count:
         document["events"] = [event(record) for record in reversed(state.events)]
     return document
@@ -134,14 +133,8 @@ def usual_rate(state: PageState) -> float:
 
 def causes(state: PageState) -> dict[str, str]:
     """Returns what an operator should look at, by kind of alert (`panels/alerts.py`)."""
-    found: dict[str, str] = {}
-    held = state.straggler()
-    if state.lost_servers():
-        found["server"] = _lost_text(state)
-    elif held is not None and held.cost >= ALERT_SHARE * held.without:
-        found["worker"] = str(straggler_data(state, held)["sentence"])
-    elif held is None and (text := exchange_text(state)):
-        found["server"] = text
+    verdict = state.verdict
+    found = {verdict.alert: sentence(state)} if verdict.alert else {}
     _, width, latest = rates(state)
     told = {"throughput": fallen_throughput(latest, width), "loss": state.collapse()}
     told["stuck"] = "" if told["loss"] else stuck(state.evaluations.points)
@@ -162,14 +155,14 @@ def ordered(workers: Sequence[WorkerRates], state: PageState, sort: str) -> list
         "waiting": lambda worker: -worker.shares()[2],
         "staleness": lambda worker: -state.lateness[worker.rank].mean if worker.rank in state.lateness else 0.0,
         "share": lambda worker: -worker.samples,
-        "rate": lambda worker: -worker.samples_per_second,
+        "rate": lambda worker: -round(worker.samples_per_second, 1),
     }
     return sorted(workers, key=keys.get(sort, keys["slow"]))
 
 
-def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[str, Any]:
-    """Returns one worker's row. `held`: the straggler of now, if any."""
-    late, wait = state.lateness.get(worker.rank), state.wait(worker.rank)
+def row(state: PageState, worker: WorkerRates, verdict: WaitVerdict) -> dict[str, Any]:
+    """Returns one worker's row."""
+    late, wait = state.lateness.get(worker.rank), state.waits.wait(worker.rank)
     rounds = worker.steps_a_round
     return {
         "rank": worker.rank,
@@ -186,19 +179,19 @@ def row(state: PageState, worker: WorkerRates, held: Straggler | None) -> dict[s
         "part": round(worker.samples / max(1, state.samples), 4),
         "rounds": None if rounds is None else round(rounds, 1),
         "staleness": None if late is None else [round(late.mean, 1), late.largest],
-        "straggler": held is not None and worker.rank in held.ranks,
+        "straggler": worker.rank in verdict.ranks,
         "strip": strip(state.strips, [worker.rank]),
         "use": state.resources.of(f"worker {worker.rank}") if worker.here else None,
     }
 
 
-def own_page(state: PageState, rank: int, held: Straggler | None) -> dict[str, Any]:
+def own_page(state: PageState, rank: int, verdict: WaitVerdict) -> dict[str, Any]:
     """Returns what a page about one worker shows: its row, how it compares with the others, and what befell it."""
     worker, name = state.workers[rank], f"worker {rank}"
     own = [w.own_s for w in state.workers if w.here and w.own_s > 0]
     events = [record for record in state.events if _who(record) == name]
     return {
-        "row": row(state, worker, held),
+        "row": row(state, worker, verdict),
         "samples": worker.samples,
         "exchanges_ms": round(1000 * worker.usual_exchange_s, 2),
         "median_ms": round(1000 * statistics.median(own), 2) if own else None,
@@ -290,7 +283,7 @@ def servers(state: PageState) -> list[dict[str, Any]]:
     late_ms  how much later than the first server it makes an update
     state    "lost", "slow" or ""
     """
-    rows, slow = [], state.slow_servers(state.bottleneck())
+    rows, slow = [], state.slow_servers()
     for number, shard in sorted(state.shards.items()):
         counts = [sums[0] for sums in state.updates.of(number)] if number < state.updates.rows else []
         most, span = max(counts, default=0.0) or 1.0, len(counts) * state.updates.width_s or 1.0
@@ -325,142 +318,6 @@ def event(record: Decided | MemberChange | Gated) -> dict[str, Any]:
         case Gated():
             who, what = f"worker {record.rank}", "contribution refused"
     return {"at": round(record.at, 2), "who": who, "what": what, "why": record.reason}
-
-
-# ---- in words ------------------------------------------------------------------------------------------------
-def straggler_data(state: PageState, held: Straggler | None) -> dict[str, Any]:
-    """Returns who holds whom up: `sentence` for people, the numbers behind it, `ranks` by which the page marks the
-    rows."""
-    if state.lost_servers() and not state.ended:
-        return {"ranks": [], "sentence": _lost_text(state)}
-    if held is None:
-        return {"ranks": [], "sentence": exchange_text(state) or _nobody(state)}
-    several = len(held.ranks) > 1
-    who, it = names(state, held.ranks), "them" if several else "it"
-    others = sum(worker.here for worker in state.workers) - len(held.ranks)
-    rest = f"the other {others}" if others > 1 else "the other one"
-    share = percent(held.cost / held.without)
-    return {
-        "ranks": list(held.ranks),
-        "who": who,
-        "cost": round(held.cost),
-        "rate": round(held.rate),
-        "without": round(held.without),
-        "sentence": (
-            f"{who} {'hold' if several else 'holds'} the others up: a step takes {it} {step_text(held.own_s)}, "
-            f"the others at most {step_text(held.others_own_s)}. Without {it} {rest} would do "
-            f"{held.without:,.0f} samples/s; now all together do {held.rate:,.0f}. "
-            f"That costs {held.cost:,.0f} samples/s, {share} of what could be.{_links_text(state, held.ranks)}"
-        ),
-    }
-
-
-def exchange_text(state: PageState) -> str:
-    """Returns which servers or links hold everybody up, where no worker does; "" where none does."""
-    found = state.bottleneck()
-    if found is None:
-        return _links_text(state, [worker.rank for worker in slow_links(state.workers)]).strip()
-    who, where = _which_servers(state, found)
-    least = (
-        f"also for worker {found.rank}, which loses least, {percent(found.share)} of a step of "
-        f"{step_text(found.step_s)} goes into the exchange"
-    )
-    if found.waiting_s >= found.bytes_s:
-        return f"{who}: {least}, {step_text(found.waiting_s)} of it into waiting for {where}."
-    return f"{who}: {least}, {step_text(found.bytes_s)} of it into bytes on their way. The link is slow."
-
-
-def _which_servers(state: PageState, found: Bottleneck) -> tuple[str, str]:
-    """Returns who holds everybody up, and what workers wait for, in words."""
-    count, slow = len(state.shards), state.slow_servers(found)
-    if not count:
-        return "The exchange among the workers holds everybody up", "it"
-    if count == 1:
-        slow = list(state.shards)
-    if len(slow) == 1:
-        later = f", {step_text(state.lags.late_s[slow[0]])} later than the first," if count > 1 else ""
-        return f"{server_name(state, slow[0])} or its link{later} holds everybody up", "the server"
-    if slow:
-        numbers = ", ".join(map(str, slow[:-1]))
-        return f"Servers {numbers} and {slow[-1]} or their links hold everybody up", "the servers"
-    return f"The {count} servers or their links hold everybody up, none more than the others", "the servers"
-
-
-def server_name(state: PageState, number: int) -> str:
-    """Returns a server's number, with its host where there are several."""
-    host = state.shards[number].host
-    return (
-        f"Server {number} on {host}"
-        if host and len({shard.host for shard in state.shards.values()}) > 1
-        else (f"Server {number}")
-    )
-
-
-def _lost_text(state: PageState) -> str:
-    """Returns the sentence about servers that are lost and not replaced yet."""
-    lost = state.lost_servers()
-    since = state.now - min(shard.lost_at for shard in state.shards.values() if shard.lost_at is not None)
-    who = " and ".join(server_name(state, number) for number in lost).replace("and Server", "and server")
-    several = len(lost) > 1
-    return (
-        f"{who} {'are' if several else 'is'} lost since {step_text(since)}: everybody waits until "
-        f"{'others have' if several else 'another one has'} taken {'their' if several else 'its'} place."
-    )
-
-
-def _links_text(state: PageState, ranks: Sequence[int]) -> str:
-    """Returns a sentence about those of these workers that have slow links; it begins with a blank. "" without any."""
-    slow = [worker for worker in slow_links(state.workers) if worker.rank in ranks]
-    if not slow:
-        return ""
-    others = [
-        communicating_s(worker)
-        for worker in state.workers
-        if worker.here and worker not in slow and worker.latest.steps
-    ]
-    several = len(slow) > 1
-    return (
-        f" {'The links' if several else 'The link'} of w{names(state, [worker.rank for worker in slow])[1:]} "
-        f"{'are' if several else 'is'} slow: {step_text(communicating_s(slow[0]))} of a step go into sending and "
-        f"receiving, against {step_text(statistics.median(others))} of the others."
-    )
-
-
-def _nobody(state: PageState) -> str:
-    """Returns the sentence for a run in which nobody holds anybody up."""
-    stepped = [worker for worker in state.workers if worker.here and worker.latest.steps]
-    if not stepped:
-        return "All workers have left." if state.samples else "No worker has finished a step yet."
-    slowest, fastest = max(stepped, key=lambda p: p.own_s), min(stepped, key=lambda p: p.own_s)
-    if slowest.own_s < 1.2 * fastest.own_s:
-        return "Nobody holds anybody up: all steps take about as long."
-    return (
-        f"Nobody holds anybody up. {names(state, [slowest.rank])} is the slowest with {step_text(slowest.own_s)} "
-        f"a step, against {step_text(fastest.own_s)} of the fastest, which costs the others little or nothing."
-    )
-
-
-def names(state: PageState, ranks: Sequence[int]) -> str:
-    """Returns workers by name: `Worker 3 (cuda:0 on node-7)`, `Workers 3 and 5`, `Workers 3, 5, 8 and 4 others`."""
-    if len(ranks) == 1:
-        worker = state.workers[ranks[0]]
-        where = " on ".join(filter(None, (worker.device, worker.host)))
-        return f"Worker {ranks[0]} ({where})" if where else f"Worker {ranks[0]}"
-    shown: Iterable[str] = map(str, ranks[:3])
-    if len(ranks) > 3:
-        return f"Workers {', '.join(shown)} and {counted(len(ranks) - 3, 'other')}"
-    *head, last = shown
-    return f"Workers {', '.join(head)} and {last}"
-
-
-def step_text(seconds: float) -> str:
-    """Returns the length of a step: `12.5 ms`, `1.2 s`."""
-    return f"{1000 * seconds:.3g} ms" if seconds < 1 else seconds_text(seconds)
-
-
-def heading(workers: int, servers: int) -> str:
-    """Returns `4 workers, 1 server`."""
-    return f"{counted(workers, 'worker')}, {counted(servers, 'server')}"
 
 
 def _end(bins: TimeBins) -> float:

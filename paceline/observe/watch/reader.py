@@ -17,10 +17,12 @@ from paceline.core.errors import PacelineError
 from paceline.observe.export.prometheus import Metrics
 from paceline.observe.trace.trace_file import TRACE
 from paceline.observe.trace.trace_tail import Follower
+from paceline.observe.watch.headline import sentence, times_text
 from paceline.observe.watch.page_data import PageQuery, causes, last_causes, picture, usual_rate
-from paceline.observe.watch.panels.alerts import AlertWatch, Hook
+from paceline.observe.watch.panels.alerts import OF_VERDICT, AlertWatch, Hook
 from paceline.observe.watch.panels.run_progress import RunFacts, progress
 from paceline.observe.watch.state import PageState
+from paceline.observe.watch.waits.verdict import HOLD_S
 
 LOOK_S = 0.25
 """Seconds between two looks at a trace that does not grow."""
@@ -34,6 +36,10 @@ ALERTS_EVERY_S, CAUGHT_UP = 1.0, 0.99
 """Seconds of the run between two looks for alerts, and the part of the trace that must have been read."""
 MISSED = 1.25
 """A forecast for the run's own scheme that is off by more than this factor is not believed for others."""
+CALM_MAX = 1.5
+"""So many times as much no scheme can give where the workers hardly wait."""
+WORTH_TRYING = 1.2
+"""The headline names a scheme that would give so many times as much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +74,15 @@ class Forecast:
 Forecaster = Callable[[Sequence[Measured]], Sequence[Forecast]]
 
 
+About = tuple[str, tuple[int, ...], int]
+"""What a forecast is made for: a kind of verdict, ranks, and how many workers take part."""
+
+
 @dataclass(slots=True)
 class _Announced:
     """Holds the forecast that is shown: for which workers it was made, and when by the trace's clock."""
 
-    about: tuple[int, ...] = ()
+    about: About = ("", (), 0)
     at: float = -FORECAST_EVERY_S
     rows: list[dict[str, Any]] = field(default_factory=list)
     withheld: str = ""
@@ -148,17 +158,28 @@ class Reader:
             far = progress(self._told_facts, now=state.now, samples=state.samples, steps=steps, ended=bool(state.ended))
             if far["rate"] is not None:
                 far["rate"] = float(f"{far['rate'] * state.rate_factor:.3g}")
+            told = self._forecast_of(state)
             return known[1] | {
+                "headline": _with_forecast(known[1]["headline"], told.rows, ended=bool(state.ended)),
                 "run": str(self.run),
                 "progress": far,
-                "alerts": [{"kind": alert.kind, "text": alert.text, "at": round(alert.at, 1)} for alert in alerts],
+                "alerts": [
+                    {"kind": alert.kind, "text": text, "at": round(alert.at, 1)}
+                    for alert in alerts
+                    if (text := sentence(state) if alert.kind == state.verdict.alert else alert.text)
+                    and (alert.kind not in OF_VERDICT or alert.kind == state.verdict.alert)
+                ],
                 "hook": self.hook_failed,
                 "read": round(self._follower.fraction, 3),
                 "problem": self.problem,
-                "forecast": self._told.rows,
-                "withheld": self._told.withheld,
-                "foretold_at": round(self._told.at, 1),
+                "forecast": told.rows,
+                "withheld": told.withheld,
+                "foretold_at": round(told.at, 1),
             }
+
+    def _forecast_of(self, state: PageState) -> _Announced:
+        """Returns the forecast, if it was made for the verdict that is shown."""
+        return self._told if self._told.about == question(state) else _Announced()
 
     def metrics(self, scheme: str) -> str:
         """Returns what Prometheus scrapes: the run so far, in its text format."""
@@ -181,6 +202,9 @@ class Reader:
             with self._lock:  # for a moment at a time: somebody may be looking
                 self._state.add_all(records[at : at + BATCH])
                 self._metrics.add_all(records[at : at + BATCH])
+        if records:
+            with self._lock:
+                self._state.waits.look_again()
         self._look_for_alerts()
         return bool(records)
 
@@ -224,10 +248,12 @@ class Reader:
             state, told = self._state, self._told
             workers = [worker for worker in state.workers if worker.here]
             known = workers and all(worker.steps >= FORECAST_AFTER_STEPS for worker in workers)
-            if not known or (told.rows and state.now < told.at + FORECAST_EVERY_S and not state.ended):
+            if not known or (state.verdict.kind == "begun" and not state.ended):
                 return
-            held = state.straggler()
-            about = (*(held.ranks if held else ()), -len(workers))
+            about = question(state)
+            every = FORECAST_EVERY_S if told.about == about else HOLD_S
+            if told.rows and state.now < told.at + every and not state.ended:
+                return
             if told.rows and told.about == about and not told.withheld:
                 return
             measured = [
@@ -243,33 +269,71 @@ class Reader:
                 for worker in workers
             ]
             at, measured_rate = state.now, usual_rate(state)
+            calm = not state.verdict.names_something
         self._asked = threading.Thread(
-            target=self._ask, args=(state, measured, about, at, measured_rate), name="forecaster"
+            target=self._ask, args=(state, measured, about, at, measured_rate, calm), name="forecaster"
         )
         self._asked.daemon = True
         self._asked.start()
 
     def _ask(
-        self, state: PageState, measured: Sequence[Measured], about: tuple[int, ...], at: float, rate: float = 0.0
+        self,
+        state: PageState,
+        measured: Sequence[Measured],
+        about: About,
+        at: float,
+        rate: float = 0.0,
+        calm: bool = False,
     ) -> None:
         """Forecasts, on a thread of its own. `rate`: the measured throughput in samples/s; 0 where that is not
-        known."""
+        known. `calm`: the workers hardly wait."""
         assert self._forecaster is not None
         forecast = self._forecaster(measured)
-        withheld = withheld_because(forecast, rate)
+        withheld = withheld_because(forecast, rate, calm=calm)
         shown = [told for told in forecast if told.is_own or not withheld]
-        rows = [{"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind} for told in shown]
+        rows = [
+            {"scheme": told.scheme, "rate": round(told.rate), "kind": told.kind, "own": told.is_own} for told in shown
+        ]
         with self._lock:
             if self._state is state:  # meanwhile the page may have gone over to another run
                 self._told = _Announced(about, at, rows, withheld)
 
 
-def withheld_because(forecast: Sequence[Forecast], rate: float) -> str:
-    """Returns why no other scheme is shown; "" if they are. A forecast that misses the run itself is worth nothing."""
+def question(state: PageState) -> About:
+    """Returns what a forecast is made for: another verdict, or other workers, and it is made again."""
+    return state.verdict.kind, tuple(sorted(state.verdict.ranks)), sum(worker.here for worker in state.workers)
+
+
+def _with_forecast(headline: dict[str, Any], rows: Sequence[dict[str, Any]], *, ended: bool) -> dict[str, Any]:
+    """Returns the headline with what the best other scheme would give, where something is waited for."""
+    own = next((row["rate"] for row in rows if row["own"]), 0)
+    best = max((row for row in rows if not row["own"]), key=lambda row: row["rate"], default=None)
+    waits = headline["kind"] in ("workers", "uneven", "turns", "exchange") and headline["tone"] != "failed"
+    if not (waits and best and own and best["rate"] >= WORTH_TRYING * own):
+        return headline
+    would = "would have trained" if ended else "would train"
+    text = f"Under {best['scheme']} all together {would} about {times_text(best['rate'] / own)} times the samples."
+    return headline | {"sentence": f"{headline['sentence']} {text}"}
+
+
+def withheld_because(forecast: Sequence[Forecast], rate: float, *, calm: bool = False) -> str:
+    """Returns why no other scheme is shown; "" if they are.
+
+    A forecast that misses the run itself is worth nothing; nor is one that gains much where the workers hardly wait,
+    since a scheme can save nothing but waiting and sending.
+    """
     own = next((told for told in forecast if told.is_own), None)
-    if own is None or rate <= 0 or 1 / MISSED < own.rate / rate < MISSED:
+    if own is None or rate <= 0:
         return ""
-    return (
-        f"No forecast for other schemes: this one's would be {own.rate:,.0f} samples/s, and {rate:,.0f} are measured, "
-        "so something holds the run up that the simulator does not know."
-    )
+    if not 1 / MISSED < own.rate / rate < MISSED:
+        return (
+            f"No forecast for other schemes: this one's would be {own.rate:,.0f} samples/s, and {rate:,.0f} are "
+            "measured, so something holds the run up that the simulator does not know."
+        )
+    most = max(told.rate for told in forecast)
+    if calm and most > CALM_MAX * own.rate:
+        return (
+            f"No forecast for other schemes: it would be up to {most:,.0f} samples/s, and the workers wait too little "
+            "for that."
+        )
+    return ""

@@ -102,7 +102,7 @@ def test_what_is_read_from_it_is_the_same_story(long_run: list[Record], tmp_path
     whole, thin = PageState(2), PageState(2)
     whole.add_all(long_run)
     thin.add_all(written(tmp_path / "thin", long_run, MIB))
-    one, other = whole.straggler(), thin.straggler()
+    one, other = whole.verdict.straggler, thin.verdict.straggler
     assert one is not None
     assert other is not None
     assert one.ranks == other.ranks == (1,)

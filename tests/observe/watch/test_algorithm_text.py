@@ -7,7 +7,7 @@ import pytest
 from paceline.cli.support import scheme_catalogue
 from paceline.core.scheme import names
 from paceline.observe.watch.algorithm_text import box
-from paceline.observe.watch.worker_rates import ACTIVITIES
+from paceline.observe.watch.waits.worker_rates import ACTIVITIES
 
 
 @pytest.mark.parametrize("scheme", names())

@@ -11,7 +11,7 @@ from paceline.cli.support.scheme_forecast import forecasts_of
 from paceline.core.trace import Span
 from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.watch.page_data import PageQuery
-from paceline.observe.watch.reader import Forecast, Measured, Reader, withheld_because
+from paceline.observe.watch.reader import Forecast, Measured, Reader, question, withheld_because
 
 BSP = {"scheme": "bsp", "servers": 1}
 
@@ -68,7 +68,17 @@ def test_a_forecast_that_misses_the_run_itself_by_more_than_a_quarter_is_withhel
     ]
     assert bool(withheld_because(rows, rate)) == is_withheld
     reader = Reader(tmp_path, lambda _: rows)
-    reader._ask(reader._state, [], (), 0.0, rate)
+    reader._ask(reader._state, [], question(reader._state), 0.0, rate)
     document = reader.picture(PageQuery())
     assert [row["scheme"] for row in document["forecast"]] == (["bsp"] if is_withheld else ["bsp", "asp"])
     assert ("101 samples/s" in document["withheld"]) == is_withheld
+
+
+def test_where_the_workers_hardly_wait_no_scheme_is_said_to_give_much_more() -> None:
+    rows = [
+        Forecast(scheme="bsp", rate=100.0, kind="fresh", is_own=True),
+        Forecast(scheme="asp", rate=300, kind="late"),
+    ]
+    assert withheld_because(rows, 100.0) == ""
+    assert "300 samples/s" in withheld_because(rows, 100.0, calm=True)
+    assert withheld_because([rows[0], Forecast(scheme="asp", rate=140, kind="late")], 100.0, calm=True) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -76,7 +77,13 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 )
                 records.append(Span(at=at, rank=rank, activity="waiting", seconds=0.4 - busy))
         lost = MemberChange(at=39.0, party="server 1", event="lost", reason=HOSTILE)
-        for record in [*records, lost, Evaluated(at=39.5, accuracy=0.75, loss=0.5, samples=2400, seconds=0.0)]:
+        replaced = MemberChange(at=39.2, party="server 1", event="replaced", reason="from a copy")
+        for record in [
+            *records,
+            lost,
+            replaced,
+            Evaluated(at=39.5, accuracy=0.75, loss=0.5, samples=2400, seconds=0.0),
+        ]:
             writer.append(record)
         writer.append(Ended(at=40.0, reason="steps"))
     return run
@@ -155,10 +162,28 @@ def test_what_comes_from_the_run_is_text_and_never_markup(browser: Any, small: P
         visit = Visit(browser, address)
         visit.shows("#status", "over: steps")
         playwright.expect(visit.page.locator("#stop")).to_be_hidden()
-        visit.shows("#sentence", f"Worker 2 ({HOSTILE} on h2) holds the others up")
+        visit.shows("#sentence", f"Worker 2 ({HOSTILE} on h2) held the others up")
+        visit.shows("#holdup-title", "The run is over")
         visit.shows("#events", HOSTILE)
         visit.shows("#rows", HOSTILE)
         assert visit.page.locator("img").count() == 0
+        visit.close()
+
+
+def test_a_failed_run_is_the_headline_in_red_with_its_cause(browser: Any, small: Path, tmp_path: Path) -> None:
+    lines = (small / "trace.jsonl").read_text().splitlines()[:-1]
+    cause = "worker 1 was lost: killed by signal 9"
+    failed = json.dumps({"kind": "ended", "at": 40.0, "reason": f"failed: {cause}"})
+    (tmp_path / "trace.jsonl").write_text("\n".join([*lines, failed]) + "\n")
+    with served(tmp_path) as address:
+        visit = Visit(browser, address)
+        visit.shows("#status", "failed")
+        visit.shows("#holdup-title", "The run has failed")
+        playwright.expect(visit.page.locator("#sentence")).to_have_text(cause)
+        visit.shows("#announce", cause)
+        red = visit.page.evaluate("getComputedStyle(document.querySelector('#status')).backgroundColor")
+        colour = visit.page.evaluate("getComputedStyle(document.querySelector('#sentence')).color")
+        assert red == colour == "rgb(179, 57, 31)"
         visit.close()
 
 
@@ -167,7 +192,7 @@ def test_it_is_used_by_keyboard_and_told_to_who_does_not_see_it(browser: Any, sm
         visit = Visit(browser, address)
         visit.shows("#announce", "Worker 2")
         page = visit.page
-        playwright.expect(page.get_by_role("status").first).to_contain_text("holds the others up")
+        playwright.expect(page.get_by_role("status").first).to_contain_text("held the others up")
         assert page.get_by_role("columnheader", name="step", exact=True).get_attribute("aria-sort") == "descending"
         page.get_by_role("button", name="rank").focus()
         page.keyboard.press("Enter")

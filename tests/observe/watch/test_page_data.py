@@ -33,11 +33,11 @@ def barrier(steps_s: list[float], rounds: int = 50) -> PageState:
 
 
 def test_the_straggler_is_named_with_its_place_and_its_cost() -> None:
-    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), PageQuery())["straggler"]
+    told = picture(barrier([0.1, 0.1, 0.1, 0.4]), PageQuery())["headline"]
     assert told["ranks"] == [3]
     assert told["sentence"] == (
-        "Worker 3 (cpu on h3) holds the others up: a step takes it 400 ms, the others at most 100 ms. Without it the "
-        "other 3 would do 300 samples/s; now all together do 100. That costs 200 samples/s, 67% of what could be."
+        "Worker 3 (cpu on h3) holds the others up: they waited 75% of the last 10 s for it. A step takes it 400 ms, "
+        "the others at most 100 ms. Without it they would make 4 times the steps."
     )
 
 
@@ -70,9 +70,10 @@ def test_goodput_is_the_share_of_the_capacity_so_far_that_is_in_the_model() -> N
 
 
 def test_several_are_named_by_number() -> None:
-    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), PageQuery())["straggler"]["sentence"]
+    sentence = picture(barrier([0.1] * 8 + [0.4] * 4), PageQuery())["headline"]["sentence"]
     assert sentence.startswith(
-        "Workers 8, 9, 10 and 1 other hold the others up: a step takes them 400 ms, the others at most 100 ms"
+        "Workers 8, 9, 10 and 1 other hold the others up: they waited 75% of the last 10 s for them. A step takes them "
+        "400 ms, the others at most 100 ms."
     )
 
 
@@ -110,7 +111,7 @@ def test_the_scripts_of_the_page_read_nothing_that_it_is_not_told() -> None:
     read = set(re.findall(r"\bstate\.(\w+)", scripts))
     assert read, "the scripts call it otherwise now"
     assert read <= told
-    assert {"straggler", "forecast", "rows", "curve"} <= read
+    assert {"headline", "forecast", "rows", "curve"} <= read
 
 
 def test_a_worker_on_its_own_is_compared_with_the_others() -> None:
@@ -127,7 +128,7 @@ def test_a_worker_on_its_own_is_compared_with_the_others() -> None:
 
 def test_causes_of_alerts_have_the_words_of_the_page() -> None:
     state = barrier([0.1, 0.1, 0.1, 0.4])
-    assert causes(state) == {"worker": picture(state, PageQuery())["straggler"]["sentence"]}
+    assert causes(state) == {"worker": picture(state, PageQuery())["headline"]["sentence"]}
     assert causes(barrier([0.1, 0.1, 0.1, 0.1])) == {}
     assert causes(barrier([0.1, 0.1, 0.1, 0.105])) == {}, "what costs little is no alert"
     state.add(MemberChange(at=9.0, party="server 0", event="lost", reason="gone"))

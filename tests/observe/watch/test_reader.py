@@ -13,7 +13,7 @@ from paceline.observe.trace.trace_file import TraceWriter
 from paceline.observe.trace.trace_tail import Follower
 from paceline.observe.watch.page_data import PageQuery
 from paceline.observe.watch.panels.run_progress import RunFacts
-from paceline.observe.watch.reader import Forecast, Reader
+from paceline.observe.watch.reader import Forecast, Reader, question
 from paceline.observe.watch.state import PageState
 
 
@@ -47,9 +47,9 @@ def test_of_a_folder_of_runs_the_newest_is_followed_and_nothing_of_the_one_befor
 
 def test_a_forecast_for_the_run_before_is_not_shown_with_this_one(tmp_path: Path) -> None:
     reader = Reader(tmp_path, lambda _: [Forecast(scheme="asp", rate=9.0, kind="fresh")])
-    reader._ask(PageState(workers=2), [], (), 0.0)
+    reader._ask(PageState(workers=2), [], question(reader._state), 0.0)
     assert reader.picture(PageQuery())["forecast"] == []
-    reader._ask(reader._state, [], (), 0.0)
+    reader._ask(reader._state, [], question(reader._state), 0.0)
     assert [row["scheme"] for row in reader.picture(PageQuery())["forecast"]] == ["asp"]
 
 

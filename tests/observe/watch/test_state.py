@@ -44,7 +44,7 @@ def test_servers_count_what_they_applied_and_what_they_dropped() -> None:
 def test_who_has_left_holds_nobody_up() -> None:
     state = simulated("bsp", (1, 1, 1, 8))
     state.add(MemberChange(at=state.now, party="worker 3", event="lost", reason="silent for 5 s"))
-    assert state.straggler() is None
+    assert state.verdict.straggler is None
     assert state.events[-1].reason == "silent for 5 s"
 
 
@@ -53,7 +53,7 @@ def test_who_has_come_back_is_there_again() -> None:
     for event in ("lost", "returned"):
         state.add(MemberChange(at=state.now, party="worker 3", event=event, reason="incarnation 2"))
     assert [worker.here for worker in state.workers] == [True] * 4
-    named = state.straggler()
+    named = state.verdict.straggler
     assert named is not None
     assert named.ranks == (3,)
 

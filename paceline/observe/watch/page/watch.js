@@ -87,8 +87,10 @@ function showAbout(about) {
 
 function show(state) {
   problem(state.problem);
-  set("status", state.ended ? `over: ${state.ended}` : state.read < 0.99 ? `reading ${percent(state.read)}` : "live");
+  const { tone } = state.headline, failed = tone === "failed";
+  set("status", failed ? "failed" : state.ended ? `over: ${state.ended}` : state.read < 0.99 ? `reading ${percent(state.read)}` : "live");
   $("status").classList.toggle("live", !state.ended);
+  for (const id of ["status", "progress", "holdup"]) $(id).classList.toggle("failed", failed);
   set("elapsed", clock(state.now));
   set("samples", compact(state.samples));
   set("rate", whole(state.rate));
@@ -116,19 +118,21 @@ function show(state) {
 }
 
 function showHoldup(state) {
-  const held = state.straggler, ranks = held.ranks.join(",");
-  set("sentence", held.sentence);
-  $("holdup").classList.toggle("held", held.ranks.length > 0);
-  // Spoken when somebody else is to blame, and not with every change of a number.
-  if (ranks !== page.saidFor && Date.now() - page.saidAt > (page.saidFor === null ? 0 : REPEAT_MS / 5)) {
-    page.saidFor = ranks; page.saidAt = Date.now();
-    set("announce", held.sentence);
+  const told = state.headline, about = [told.title, told.kind, ...told.ranks].join(",");
+  set("holdup-title", told.title);
+  set("sentence", told.sentence);
+  $("holdup").classList.toggle("held", told.tone === "held");
+  // Spoken when something else is to blame, and not with every change of a number.
+  if (about !== page.saidFor && Date.now() - page.saidAt > (page.saidFor === null ? 0 : REPEAT_MS / 5)) {
+    page.saidFor = about; page.saidAt = Date.now();
+    set("announce", `${told.title}: ${told.sentence}`);
   }
-  $("cost").hidden = !held.ranks.length;
-  if (held.ranks.length) {
-    bars("cost-bars", [["now, all", held.rate, true], [`without ${shortName(held.ranks)}`, held.without, false]]);
+  $("cost").hidden = told.without === undefined || !told.ranks.length;
+  if (!$("cost").hidden) {
+    const others = state.here - told.ranks.length === 1 ? "the other one" : "the others";
+    bars("cost-bars", [[others, told.others, true], [`without ${shortName(told.ranks)}`, told.without, false]]);
   }
-  $("foretold").hidden = !state.forecast.length;
+  $("foretold").hidden = !state.forecast.length || told.tone === "failed";
   $("withheld").hidden = !state.withheld;
   set("withheld", state.withheld);
   const own = page.about && page.about.scheme;
@@ -303,7 +307,7 @@ function fill(row, worker, index, palette) {
 
 // ---- the algorithm's box -------------------------------------------------------------------------------
 function showStanding(state) {
-  const few = state.workers <= 40, stragglers = new Set(state.straggler.ranks);
+  const few = state.workers <= 40, stragglers = new Set(state.headline.ranks);
   for (const place of $("box").querySelectorAll(".dots")) {
     const made = [];
     let all = 0;

@@ -1,16 +1,17 @@
 """Alerts: what an operator should look at, said once when it begins and once when it is over.
 
     kind         when
-    worker       workers hold the others up, and that costs ALERT_SHARE of the throughput or more
-    server       a server is lost, or a server or link holds everybody up
+    worker       the verdict (`watch/verdict.py`): workers hold the others up, or none finishes a step any more
+    server       the verdict: a server is lost, or a server or link holds everybody up
     throughput   samples a second have fallen below FALLEN of what they were before
     loss         the loss is no number, or the model has collapsed
     stuck        in the newer half of the evaluations the loss has not become lower, nor the accuracy higher
     failed       the run has ended with an error
 
 An alert begins when its cause has lasted HOLD_S seconds of the run, and is over when it has been absent as long: a
-short stall says nothing. A loss that is no number, and a failed run, are told at once. Nothing is said of a run that
-was over when the page was opened, or while an old trace is still being read.
+short stall says nothing. A loss that is no number, and a failed run, are told at once. Alerts that follow from the
+verdict are over with it, since a verdict has waited as long: the page never shows one that its headline contradicts.
+Nothing is said of a run that was over when the page was opened, or while an old trace is still being read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from paceline.core.trace import Evaluated
 HOLD_S = 5.0
 AT_ONCE = ("loss", "failed")
 """Kinds that do not pass by themselves, so nothing is waited for."""
-ALERT_SHARE = 0.2
+OF_VERDICT = ("worker", "server")
+"""Kinds that follow from the verdict."""
 FALLEN = 0.5
 RECENT_S, BEFORE_S = 10.0, 20.0
 """Throughput of the last RECENT_S seconds is compared with what was before, once that is BEFORE_S seconds or more."""
@@ -104,9 +106,10 @@ class AlertWatch:
         for kind in [kind for kind in self._since if kind not in causes]:
             if kind not in self.active:
                 del self._since[kind]
-            elif now - self._absent.setdefault(kind, now) >= HOLD_S:
+            elif kind in OF_VERDICT or now - self._absent.setdefault(kind, now) >= HOLD_S:
                 self._say(kind, begins=False)
-                del self._since[kind], self._absent[kind], self.active[kind]
+                self._absent.pop(kind, None)
+                del self._since[kind], self.active[kind]
 
     def _say(self, kind: str, *, begins: bool) -> None:
         """Calls the hook."""

@@ -19,7 +19,7 @@ def test_local_steps_between_exchanges_are_counted() -> None:
 
 def test_the_trace_names_whom_a_worker_waits_for() -> None:
     for scheme in ("bsp", "ssp"):
-        wait = simulated(scheme, (1, 1, 1, 4)).wait(2)
+        wait = simulated(scheme, (1, 1, 1, 4)).waits.wait(2)
         assert wait is not None
         assert wait.whom == (3,)
 
@@ -30,7 +30,7 @@ def test_a_wait_that_is_heard_of_before_the_step_it_follows_goes_on_until_the_ne
     state.add(Span(at=0.1, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
     assert state.standing(0) == "waiting"
     state.add(Span(at=0.6, rank=0, activity="computing", seconds=0.1, steps=1, samples=4))
-    assert state.wait(0) is None
+    assert state.waits.wait(0) is None
 
 
 def test_whoever_has_waited_is_not_waiting_while_it_computes() -> None:

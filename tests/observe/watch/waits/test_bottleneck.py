@@ -8,7 +8,8 @@ import paceline.schemes  # noqa: F401  enters the catalogue
 from paceline.core.scheme import make
 from paceline.core.trace import Applied, MemberChange, Span
 from paceline.core.vector import Ghost
-from paceline.observe.watch.page_data import exchange_text, servers, straggler_data
+from paceline.observe.watch.headline import headline, links_text
+from paceline.observe.watch.page_data import servers
 from paceline.observe.watch.state import PageState
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.toml_file import parse
@@ -52,7 +53,11 @@ def cluster(
 
 
 def sentence(state: PageState) -> str:
-    return str(straggler_data(state, state.straggler())["sentence"])
+    return str(headline(state)["sentence"])
+
+
+def exchange_text(state: PageState) -> str:
+    return sentence(state) if state.verdict.kind == "exchange" else links_text(state)
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "ssp"])

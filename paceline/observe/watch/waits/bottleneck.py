@@ -1,17 +1,13 @@
 """Finds out whether the exchange holds everybody up: servers that answer late, or links on which bytes take long.
 
-A step of worker i takes p_i = b_i + c_i + w_i seconds: b_i without the exchange, c_i of sending and receiving, w_i
-of waiting. Of w_i so much is explained by the other workers as the last of them is expected to come later than i: M
-- b_i, M being the mean of the largest b_j (`paceline.observe.watch.straggler`). So the exchange takes
+A step of worker i takes p_i seconds, c_i of them sending and receiving. Some of its waiting is for other workers, which
+are slower in the mean or come last by chance (`straggler.py`). The rest of it, and c_i, go into the exchange. Everybody
+is held up by it where that is at least SHARE of p_i for every i, also the one that loses least. A single worker whose
+bytes take long where those of the others do not has a slow link.
 
-    x_i = max(0, w_i + c_i - max(0, M - b_i))
-
-and everybody is held up by it where x_i / p_i is at least SHARE for every i, also the one that loses least. Who
-holds the others up by a slow link of its own is a straggler, and is named before this is asked. A single worker
-whose bytes take long where those of the others do not has a slow link.
-
-Example: 3 workers with b = 100, 100, 110 ms, all with c = 20 ms, and w = 130, 130, 120 ms. M is about 110 ms, so x =
-140, 140, 140 ms of steps of 250 ms: more than half for each, and the servers or their links are named.
+Example: 3 workers that compute for 100, 100 and 110 ms, all with c = 20 ms, and wait for 130, 130 and 120 ms. Of these
+the first two wait 10 ms for the third. So the exchange takes 140 ms of steps of 250 ms: more than half for each, and
+the servers or their links are named.
 
 Of several servers each makes every update of its part of the model. Those that make it later than the first one, by
 LATER of what the exchange takes, hold the others up, or their links do.
@@ -20,16 +16,16 @@ LATER of what the exchange takes, hold the others up, or their links do.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from paceline.observe.watch.straggler import WorkerTiming, latest
-from paceline.observe.watch.worker_rates import WorkerRates
+from paceline.observe.watch.waits.straggler import WaitShares, WorkerTiming
+from paceline.observe.watch.waits.worker_rates import WorkerRates
 
 SHARE = 0.5
 """Fraction of a step: an exchange that takes less is no bottleneck."""
 SPANS_MIN = 3.0
-"""Steps in a worker's sums below which nothing is said. The sums forget, so more than five are never in them."""
+"""Steps in a worker's sums below which nothing is said."""
 TIMES = 3.0
 """A link is slow where bytes take so many times as long as on the others' links."""
 
@@ -96,33 +92,26 @@ class Bottleneck:
         return max(0.0, self.exchange_s - self.bytes_s)
 
 
-def bottleneck(workers: Sequence[WorkerRates], timings: Sequence[WorkerTiming]) -> Bottleneck | None:
-    """Returns the bottleneck; None where the exchange takes less than SHARE of anybody's step, or too little is
-    known."""
-    if not timings or any(workers[timing.rank].latest.spans < SPANS_MIN for timing in timings):
-        return None
-    moved = {timing.rank: min(communicating_s(workers[timing.rank]), timing.own_s) for timing in timings}
-    alone = [replace(timing, own_s=timing.own_s - moved[timing.rank]) for timing in timings]
-    last = latest(alone)
+def bottleneck(timings: Sequence[WorkerTiming], shares: Mapping[int, WaitShares]) -> Bottleneck:
+    """Returns the exchange of the worker that loses least by it. `timings`: at least one, of steps that took some
+    time."""
     found = [
         Bottleneck(
             rank=timing.rank,
-            exchange_s=max(0.0, timing.waiting_s + moved[timing.rank] - max(0.0, last - timing.own_s)),
-            bytes_s=moved[timing.rank],
-            step_s=timing.step_s + moved[timing.rank],
+            exchange_s=shares[timing.rank].exchange * timing.step_s + timing.moving_s,
+            bytes_s=timing.moving_s,
+            step_s=timing.step_s,
         )
-        for timing in alone
-        if timing.step_s > 0
+        for timing in timings
     ]
-    least = min(found, key=lambda one: one.share, default=None)
-    return least if least is not None and least.share >= SHARE else None
+    return min(found, key=lambda one: one.share)
 
 
 def slow_links(workers: Sequence[WorkerRates]) -> list[WorkerRates]:
     """Returns workers whose bytes take TIMES as long as the median worker's, and SHARE of their own step; the slowest
     first."""
     known = [worker for worker in workers if worker.here and worker.latest.spans >= SPANS_MIN]
-    if len(known) < 3:
+    if len(known) < 2:
         return []
     usual = statistics.median_low([communicating_s(worker) for worker in known])
     slow = [

@@ -1,11 +1,12 @@
-"""Measures one worker by its latest steps: sums that forget.
+"""Measures one worker by its latest steps: sums over a window.
 
-With every step what was before counts exp(-t / 2.5 s) as much, t being the time since the step before, but never
-less than 0.8: so a change shows within seconds, and a worker of slow steps is judged by its last five.
+The window is the last WINDOW_S seconds of the run, or more where they hold fewer than ROUNDS_MIN exchanges, up to
+WINDOW_MAX_S. It moves on by a second, since it is kept as the sums of single seconds.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections import deque
@@ -13,8 +14,12 @@ from dataclasses import dataclass
 
 from paceline.core.trace import Span
 
-FORGET_S = 2.5
-KEPT_MIN = 0.8
+WINDOW_S, WINDOW_MAX_S = 10.0, 600.0
+ROUNDS_MIN = 10
+SPANS_KNOWN = 8
+"""Steps from which on the first one, which is often many times as long, is left out."""
+SLICE_S = 1.0
+"""What is left out of the window at a time, and so by how much it may be longer."""
 RECENT = 15
 """Steps of which medians are taken: an outage in fewer than half of them changes nothing."""
 ACTIVITIES = ("computing", "communicating", "waiting")
@@ -35,31 +40,35 @@ class Sums:
     spans: float = 0.0  # of computing, each of one step or more
     squares: float = 0.0  # of the seconds of a step, each times its steps
 
-    def forget(self, kept: float) -> None:
-        """Multiplies every sum by `kept`."""
-        self.seconds *= kept
-        self.computing *= kept
-        self.communicating *= kept
-        self.waiting *= kept
-        self.steps *= kept
-        self.samples *= kept
-        self.exchanges *= kept
-        self.spans *= kept
-        self.squares *= kept
+    def add(self, other: Sums) -> None:
+        """Adds other sums to these."""
+        self.seconds += other.seconds
+        self.computing += other.computing
+        self.communicating += other.communicating
+        self.waiting += other.waiting
+        self.steps += other.steps
+        self.samples += other.samples
+        self.exchanges += other.exchanges
+        self.spans += other.spans
+        self.squares += other.squares
 
 
 class WorkerRates:
-    """Measures worker `rank` since it joined. `at`: of its last record; `steps`, `samples`: of all incarnations."""
+    """Measures worker `rank` since it joined. `at`: of its last record; `steps`, `samples`, `exchanges`: of all
+    incarnations."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.device = self.host = ""
         self.here = True
         self.at = 0.0
-        self.steps = self.samples = 0
-        self.latest = Sums()
+        self.steps = self.samples = self.exchanges = 0
+        self.latest = Sums()  # of the window
+        self._slices: deque[Sums] = deque()
+        self._first: Sums | None = None  # its first step, while that is in the window
         self.last_activity = ""
-        self._stepped_at = self._gap_s = 0.0
+        self.stepped_at = self.pause_s = 0.0  # when its last step ended; the longest time lately between two such ends
+        self._gap_s = 0.0
         self._steps_s: deque[float] = deque(maxlen=RECENT)
         self._gaps_s: deque[float] = deque(maxlen=RECENT)
         self._since = {"communicating": 0.0, "waiting": 0.0}
@@ -78,26 +87,66 @@ class WorkerRates:
     def _step(self, span: Span) -> None:
         """Counts a step. What lay between it and the one before belongs to the time that passed since then, and to no
         other."""
-        latest, passed = self.latest, max(span.at - self._stepped_at, 0.0)
-        self._stepped_at = span.at
-        latest.forget(max(math.exp(-passed / FORGET_S), KEPT_MIN))
-        latest.seconds += passed
-        latest.computing += span.seconds
-        latest.communicating += self._since["communicating"]
-        latest.waiting += self._since["waiting"]
-        latest.steps += span.steps
-        latest.samples += span.samples
-        latest.exchanges += span.exchanges
-        latest.spans += 1
-        latest.squares += span.seconds**2 / max(span.steps, 1)
+        passed = max(span.at - self.stepped_at, 0.0)
+        self.stepped_at = span.at
+        self.pause_s = max(passed, self.pause_s if len(self._slices) < 2 else 0.9 * self.pause_s)
+        step = Sums(
+            seconds=passed,
+            computing=span.seconds,
+            communicating=self._since["communicating"],
+            waiting=self._since["waiting"],
+            steps=span.steps,
+            samples=span.samples,
+            exchanges=span.exchanges,
+            spans=1 if span.steps else 0,  # the last exchange of a run may be reported without a step
+            squares=span.seconds**2 / max(span.steps, 1),
+        )
+        self._count(step)
         self.steps += span.steps
         self.samples += span.samples
+        self.exchanges += span.exchanges
         self._since = dict.fromkeys(self._since, 0.0)
-        self._steps_s.append(span.seconds / max(span.steps, 1))
+        if span.steps:
+            self._steps_s.append(span.seconds / span.steps)
         self._gap_s += max(0.0, passed - span.seconds)
         if span.exchanges:
             self._gaps_s.append(self._gap_s / span.exchanges)
             self._gap_s = 0.0
+
+    def _count(self, step: Sums) -> None:
+        """Adds a step to the window, and drops the slices that it has moved past."""
+        self.latest.add(step)
+        if not self.steps:
+            self._first = dataclasses.replace(step)
+        if self._slices and self._slices[-1].seconds < SLICE_S:
+            self._slices[-1].add(step)
+        else:
+            self._slices.append(step)
+            self._move_on()
+        if self._first is not None and self.latest.spans >= SPANS_KNOWN:
+            self._forget_first(self._first)
+
+    def _forget_first(self, first: Sums) -> None:
+        """Leaves the first step out, as soon as others are known: caches are cold and memory is taken in it."""
+        for sums in (self.latest, self._slices[0]):
+            for field in dataclasses.fields(sums):
+                setattr(sums, field.name, max(0.0, getattr(sums, field.name) - getattr(first, field.name)))
+        self._first = None
+
+    def _move_on(self) -> None:
+        """Drops the oldest slices while what is left is long enough without them, and adds up the rest anew."""
+        left, dropped = self.latest, False
+        while len(self._slices) > 1:
+            oldest = self._slices[0]
+            seconds, exchanges = left.seconds - oldest.seconds, left.exchanges - oldest.exchanges
+            if seconds < WINDOW_S or (left.exchanges > 0 and exchanges < ROUNDS_MIN and left.seconds < WINDOW_MAX_S):
+                break
+            self._slices.popleft()
+            left, dropped = Sums(seconds=seconds, exchanges=exchanges), True
+        if dropped:  # subtracting would leave the rounding errors of all that has passed
+            self.latest = Sums()
+            for sums in self._slices:
+                self.latest.add(sums)
 
     @property
     def usual_step_s(self) -> float:
@@ -149,7 +198,8 @@ class WorkerRates:
         return self.latest.steps / self.latest.exchanges if self.latest.exchanges else None
 
     def shares(self) -> tuple[float, float, float]:
-        """Returns the shares of its latest time: computing, communicating, waiting; all 0 before there is any."""
-        parts = self.latest.computing, self.latest.communicating, self.latest.waiting
-        total = sum(parts)
+        """Returns the shares of its latest time: computing, communicating, waiting; all 0 before there is any. What is
+        none of these, such as loading data, is the rest."""
+        parts = self.latest.computing, self.latest.communicating, min(self.latest.waiting, self.latest.seconds)
+        total = max(sum(parts), self.latest.seconds)
         return (parts[0] / total, parts[1] / total, parts[2] / total) if total else (0.0, 0.0, 0.0)
