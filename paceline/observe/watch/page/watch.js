@@ -46,7 +46,7 @@ async function poll() {
     if (state.ended) pause = QUIET_MS;
   } catch (error) {
     problem(page.about ? `The page has lost its run. \u201cpaceline watch ${page.about.run}\u201d shows it again.` : String(error));
-    set("status", "not connected");
+    if (!page.state || !page.state.ended) set("status", "not connected");
     $("status").classList.remove("live");
     pause = QUIET_MS;
   }

@@ -149,7 +149,7 @@ class Evidence:
         if not (waited >= MEAN * part or most >= MOST * part or exchange or named):
             return "nobody"
         parts: dict[Kind, float] = {
-            "workers" if named else "uneven": statistics.fmean(share.later for share in shares),
+            "workers" if named else "uneven": self._later(named),
             # Chance is reckoned from a spread in which one long step counts much, so it has to be more by far.
             "turns": statistics.fmean(share.chance for share in shares) * (CHANCE if named else 1.0),
             "exchange": max(
@@ -157,6 +157,11 @@ class Evidence:
             ),
         }
         return max(parts, key=lambda kind: parts[kind])
+
+    def _later(self, named: Straggler | None) -> float:
+        """Returns the share of its time that the mean worker waits for slower ones; of those that are not named."""
+        named_ranks = named.ranks if named else ()
+        return statistics.fmean(share.later for rank, share in self.shares.items() if rank not in named_ranks)
 
     def _is_as_good(self, ranks: Sequence[int], named: Straggler | None) -> bool:
         """Returns True if the others would gain nearly as much without `ranks` as without those that are found now."""
@@ -172,7 +177,7 @@ class Evidence:
         waited = statistics.fmean(share.waited for share in shares.values())
         grave = kind == "exchange" and self.bottleneck.share >= SHARE * part
         if kind == "workers" and named:
-            waited = statistics.fmean(shares[rank].later for rank in shares if rank not in named.ranks)
+            waited = self._later(named)
             grave = waited >= GRAVE * part
         most = max(shares, key=lambda rank: shares[rank].waited)
         return WaitVerdict(
