@@ -86,6 +86,10 @@ NO_STEPS = "makes no steps"
 """The verdict about a worker that has been training for long and hands nothing over."""
 
 
+LEFT_UNTRAINED = "left untrained"
+"""The verdict about a worker of whose share nobody trained the rest."""
+
+
 SPEAKS = "speaks for group"
 """How a verdict begins that says who speaks for a group of workers; its number follows."""
 

@@ -197,6 +197,7 @@ class Progress:
     seconds_in_loop               how long its loop has been without a step; 0 while that step waits for others
     steps_before, samples_before  done before the run was resumed; their seconds are not in these sums
     bytes_shared                  bytes of `bytes_up` and `bytes_down` that passed by shared memory
+    share                         samples of its share of the first data set, in this incarnation and in those before
     """
 
     steps: bounds.Count
@@ -213,11 +214,13 @@ class Progress:
     seconds_in_loop: bounds.Seconds = 0.0
     steps_before: bounds.Count = 0
     samples_before: bounds.TotalSamples = 0
+    share: bounds.Count = 0
 
     def __add__(self, other: Progress) -> Progress:
         """Adds the progress of two incarnations, the later one second."""
         sums = {of.name: getattr(self, of.name) + getattr(other, of.name) for of in dataclasses.fields(self)}
-        return Progress(**sums | {"seconds_at_batch": other.seconds_at_batch, "seconds_in_loop": other.seconds_in_loop})
+        of_now = ("seconds_at_batch", "seconds_in_loop", "share")
+        return Progress(**sums | {name: getattr(other, name) for name in of_now})
 
 
 NOTHING = Progress(
@@ -244,10 +247,7 @@ class Explain:
 
 @message("control.Total", plane="control")
 class Total:
-    """Tells the samples trained, and the exchanges made, by all workers together.
-
-    epochs: whole ones of leased data, all in updates.
-    """
+    """Tells samples and exchanges of all workers together. `epochs`: whole ones of leased data, all in updates."""
 
     samples: int
     epochs: int = 0

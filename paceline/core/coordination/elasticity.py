@@ -45,7 +45,7 @@ from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.same_model import other_model
-from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.sample_leases import Leasing, Quotas, ShareRequests
 from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import (
@@ -74,6 +74,7 @@ class Elasticity:
         self._recovery, self._ending = recovery, ending
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
+        self.shares = ShareRequests(run.decide.send, run.totals, lambda: {who.index for who in run.roster.training})
         self._asked: set[Party] = set()  # for a stack trace, since their step takes long
         self._set_aside: dict[Party, str] = {}  # why
         self._waiting: dict[Party, control.Hello] = {}  # said while servers were being replaced
@@ -183,6 +184,7 @@ class Elasticity:
         self._recovery.departed.add(who.index)
         known = self._members.left(now, who, drained=drained)
         self.quotas.gone(who.index)
+        self.shares.gone(who.index)
         if self._state.training and not self._state.stopping:
             incarnation, view = self._members.incarnation(who), self._members.view if drained else 0
             gone = control.WorkerLeft(rank=who.index, incarnation=incarnation, view=view)
@@ -226,6 +228,7 @@ class Elasticity:
                 case Evict(who=who) if who.kind == "server" and self.survives(who):
                     self._abort_joins("a server was lost while it joined")
                     self._recovery.lost(who, decision.incarnation, decision.reason)
+                    self.shares.servers_go_back()
                 case Evict(who=who) if self.survives(who):
                     self._evict(decision)
                 case Evict(who=who, reason=reason):
@@ -246,6 +249,7 @@ class Elasticity:
         self._roster.training.discard(who)
         self._recovery.departed.add(who.index)
         self.quotas.gone(who.index)
+        self.shares.gone(who.index)
         newcomer = self._roster.joining.pop(who, None) is not None
         if not (newcomer and self._state.stopping):  # it asked to join too late: it was told Stop, and no record is due
             before = " before it had rejoined" if newcomer else ""

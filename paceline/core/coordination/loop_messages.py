@@ -10,6 +10,9 @@ from paceline.core.coordination.control_messages import finite
 from paceline.core.message import message
 from paceline.core.validation import bounds
 
+BEGINS, IS_BACK, LEAVES, FINISHES = "begins", "is back", "leaves", "finishes"
+"""What a worker may report of its share (`ShareTrained`)."""
+
 
 @message("control.Draw", plane="control")
 class Draw:
@@ -38,6 +41,52 @@ class Drawn:
     start: int
     stop: int
     over: bool = False
+
+
+@message("control.ShareTrained", plane="control")
+class ShareTrained:
+    """Reports how much of data set `stream` its sender has trained: when its loop begins, asks for more, and leaves.
+
+    sizes    the share of each worker in an epoch, in samples
+    own      samples of its own share; the first ones are trained
+    taken    samples of the pieces that it took of shares of others (`TakeShare`)
+    steps    that it makes of its share until its loop has what it has asked for; 0: without end
+    event    BEGINS: it goes on with its share. IS_BACK: it shares that with the others. LEAVES: what it has not trained
+             is for the others. FINISHES: nothing is, since each loop says how often its share is trained
+    """
+
+    stream: bounds.Count
+    sizes: bounds.Counts
+    own: bounds.Count
+    taken: bounds.Count = 0
+    steps: bounds.Count = 0
+    event: bounds.Name = BEGINS
+
+
+@message("control.TakeShare", plane="control")
+class TakeShare:
+    """Asks for at most `wanted` samples of shares that workers have left.
+
+    epochs   those of which the sender takes a part; 0: all, but of its own share only
+    taken    samples of earlier such pieces that it has trained
+    steps    that it has made; it waits until no other worker can leave anything. 0: it needs the answer at once
+    """
+
+    stream: bounds.Count
+    wanted: bounds.Samples
+    epochs: bounds.Count
+    taken: bounds.Count
+    steps: bounds.Count = 0
+
+
+@message("control.ShareTaken", plane="control")
+class ShareTaken:
+    """Grants places `start` to `stop` of the share of worker `rank`, none if both are equal."""
+
+    stream: int
+    rank: int = 0
+    start: int = 0
+    stop: int = 0
 
 
 @message("control.Reported", plane="control")

@@ -78,6 +78,10 @@ class ProgressTotals:
         progress = self._progress.get(rank, control.NOTHING)
         return progress.samples - progress.samples_before
 
+    def share_of(self, rank: int) -> int:
+        """Returns the samples that worker `rank` has trained of its share, as far as it reported them."""
+        return self._progress.get(rank, control.NOTHING).share
+
     def told(self, rank: int, progress: control.Progress) -> control.Progress:
         """Takes the progress of a worker's present incarnation; returns that of all its incarnations."""
         if rank in self._former:

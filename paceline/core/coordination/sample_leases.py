@@ -1,4 +1,4 @@
-"""Leases of data at the coordinator: which worker has which samples, and what became of them.
+"""Samples at the coordinator: leases, quotas, and shares that workers leave.
 
 The rules are in `paceline.core.samples`; here they become messages.
 
@@ -16,16 +16,18 @@ until Fenced has come they are neither done nor given to another worker, or they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.loop_messages import FINISHES, IS_BACK, ShareTaken, ShareTrained, TakeShare
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.effects import Data
 from paceline.core.errors import ProtocolError
+from paceline.core.samples.left_shares import LeftShares
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.samples.sample_queue import SampleQueue
@@ -198,3 +200,91 @@ class Quotas:
             queue.gone(rank)
         if self._budget is not None:
             self._budget.settle(rank, self._totals.of(rank))
+
+
+class ShareRequests:
+    """Gives others what workers have left of their shares (`paceline.core.samples.left_shares`).
+
+        worker                     coordinator
+        ShareTrained, BEGINS  ->   (its share is its own)
+        TakeShare             ->   ShareTaken: a piece; none, if nothing is free
+        TakeShare, steps      ->   the same, but only once no other worker can leave anything
+        ShareTrained, LEAVES  ->   (what it has not trained is free)
+        (it is lost)               (what it has not trained is free, as far as its progress was reported)
+
+    A worker that waits takes part in no exchange. So it does not wait where another one may need it: where that one
+    makes more steps than it has made, or servers have gone back to an earlier state.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[Collection[Party], ShareTaken], None],
+        totals: ProgressTotals,
+        here: Callable[[], set[int]],
+    ) -> None:
+        """`here` returns the ranks of the workers that train."""
+        self._send, self._totals, self._here = send, totals, here
+        self._shares: dict[int, LeftShares] = {}  # by data set
+        self._waiting: dict[int, TakeShare] = {}  # by rank
+        self._waits = True  # may anybody?
+
+    def trained(self, rank: int, said: ShareTrained) -> None:
+        """Takes a worker's report of its share. Raises ProtocolError if its shares are not those of the others."""
+        if rank >= len(said.sizes) or said.stream > STREAMS_MAX:
+            raise ProtocolError(f"worker {rank} has none of the {len(said.sizes)} shares of data set {said.stream}")
+        shares = self._shares.setdefault(said.stream, LeftShares(said.sizes))
+        if shares.sizes != said.sizes:
+            raise ProtocolError(
+                f"worker {rank} shares a data set of {sum(said.sizes)} samples with others that have "
+                f"{sum(shares.sizes)}, or by another partition: all give the same ones to pace.batches; where each has "
+                "data of its own, it takes its own DataLoader"
+            )
+        shares.trained(rank, said.taken)
+        if said.event == IS_BACK:
+            shares.free(rank)
+        elif said.event == FINISHES:
+            shares.finish(rank)
+        else:
+            shares.own(rank, said.own, said.steps)
+        self._answer_waiting()
+
+    def take(self, rank: int, ask: TakeShare) -> None:
+        """Answers a worker, at once or later. Raises ProtocolError if it has not reported its shares."""
+        if ask.stream not in self._shares or not ask.wanted:
+            raise ProtocolError(f"worker {rank} asks for {ask.wanted} samples of data set {ask.stream}")
+        shares = self._shares[ask.stream]
+        shares.trained(rank, ask.taken)
+        shares.done(rank, ask.epochs)
+        self._waiting[rank] = ask
+        self._answer_waiting()
+
+    def gone(self, rank: int) -> None:
+        """Frees what worker `rank` has not trained."""
+        self._waiting.pop(rank, None)
+        for stream, shares in self._shares.items():
+            # One that is lost has not reported how much it has trained, but its progress.
+            shares.gone(rank, 0 if stream else self._totals.share_of(rank))
+        self._answer_waiting()
+
+    def servers_go_back(self) -> None:
+        """Lets nobody wait from now on: exchanges that were made are made again, and need everybody."""
+        self._waits = False
+        self._answer_waiting()
+
+    def untrained(self) -> dict[int, int]:
+        """Returns the samples of each worker's share of the first data set that nobody has trained, nor will."""
+        return self._shares[0].untrained() if 0 in self._shares else {}
+
+    def _answer_waiting(self) -> None:
+        """Answers all that get a piece now, and those that need not wait any more."""
+        for rank, ask in list(self._waiting.items()):
+            shares, here = self._shares[ask.stream], self._here()
+            piece = shares.take(rank, ask.wanted, ask.epochs, here)
+            if piece is not None:
+                self._answer(rank, ShareTaken(stream=ask.stream, rank=piece.rank, start=piece.start, stop=piece.stop))
+            elif not (self._waits and ask.steps and shares.may_leave_more(rank, ask.steps, here)):
+                self._answer(rank, ShareTaken(stream=ask.stream))
+
+    def _answer(self, rank: int, answer: ShareTaken) -> None:
+        del self._waiting[rank]
+        self._send([worker(rank)], answer)

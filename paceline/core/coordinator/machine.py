@@ -44,10 +44,14 @@ from paceline.core.coordinator.process_starts import ProcessStarts
 from paceline.core.coordinator.standstill import Standstill
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
-from paceline.core.trace import Record
+from paceline.core.trace import LEFT_UNTRAINED, Decided, Record
 
 STUCK_STEPS = 20.0
 """A worker counts as stuck when one step takes as long as this many of its usual ones (and `stuck_after_s`)."""
+
+
+ALL_WAS_TRAINED = ("epochs", "every worker was done")
+"""Reasons of a worker to leave for want of samples."""
 
 
 class StrikeCounter(Protocol):
@@ -264,6 +268,8 @@ class CoordinatorMachine:
                 self.decide.send([src], control.Quota(samples=quota))
             case loop_messages.Draw() | loop_messages.Reported() | loop_messages.EndRun() as said:
                 self._loop_said(src, said)
+            case loop_messages.ShareTrained() | loop_messages.TakeShare() as said:
+                self._share_said(src, said)
             case said if isinstance(said, sample_leases.MESSAGES):
                 self.leasing.heard(src, self.incarnation_of(src), said)
                 self.ending.stop_at_epochs()
@@ -284,6 +290,14 @@ class CoordinatorMachine:
                 )
             case loop_messages.EndRun(reason=reason):
                 self.ending.stop(f"{reason} ({src})")
+
+    def _share_said(self, src: Party, said: loop_messages.ShareTrained | loop_messages.TakeShare) -> None:
+        """Handles what a worker reports of its share of a data set, or asks for of the shares of others."""
+        match said:
+            case loop_messages.ShareTrained():
+                self.elasticity.shares.trained(src.index, said)
+            case loop_messages.TakeShare():
+                self.elasticity.shares.take(src.index, said)
 
     def _progressed(self, src: Party, progress: control.Progress) -> None:
         run = self.run
@@ -308,8 +322,20 @@ class CoordinatorMachine:
         When the last one has left the run ends, but where it goes on without any worker (`min_workers`).
         """
         self.elasticity.left(src, reason, drained=drained)
+        if not self.run.roster.training and not self.stopping and reason in ALL_WAS_TRAINED:
+            self._record_untrained()
         if self._rules.min_workers:
             self.ending.left(reason)
+
+    def _record_untrained(self) -> None:
+        """Records what workers have left of their shares when nobody was there any more to train it."""
+        for rank, samples in self.elasticity.shares.untrained().items():
+            reason = (
+                f"{samples:,} samples of worker {rank}'s share were trained by nobody: it left when the others ended"
+            )
+            self.decide.record(
+                Decided(at=self.run.now(), party="coordinator", rank=rank, verdict=LEFT_UNTRAINED, reason=reason)
+            )
 
     # ---- losses and failures -----------------------------------------------------------------------------
     def lost(self, src: Party, why: str, *, broke_protocol: bool = False) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, Self
 
@@ -13,6 +14,7 @@ from torch.utils.data import default_collate
 
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
+from paceline.core.samples.left_shares import SharePiece
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import PartitionPlan
 
@@ -152,14 +154,33 @@ class PieceStream(BatchStream):
         return self._orders[epoch][start:stop]
 
 
+class LeftPieces(Protocol):
+    """Gives pieces of shares that other workers have left (`paceline.core.samples.left_shares`)."""
+
+    def take(self, samples: int, epochs: int, *, trained: int, ends: bool) -> SharePiece | None:
+        """Returns a piece of at most so many samples of the first `epochs` epochs (0: of all, but of its own share
+        only); None where none is left.
+
+        trained: samples of earlier pieces. ends: this worker has no other samples.
+        """
+
+
 class Batches(BatchStream):
     """Iterator of (x [b, ...], y [b]) over the share of `rank`, epoch after epoch, on `device`.
 
     b is `batch_size` but for the last batch of an epoch, which holds what is left. Endless, unless `epochs` says
     how many passes; an empty share gives nothing. The order of an epoch depends on the shares alone.
 
+    After each epoch of its share come pieces of the same epochs that other workers have left, if `others` has any. A
+    worker that is `back` has no share of its own any more: it takes pieces, of that share first.
+
     Raises ConfigError for a batch size below 1, a negative number of epochs, or a rank without a share.
     """
+
+    others: LeftPieces | None = None
+    back = False
+    at_hand = 0
+    """Samples that the loop was given since its last step."""
 
     def __init__(
         self,
@@ -184,6 +205,9 @@ class Batches(BatchStream):
         self.epoch = 0
         self._order: Indices | None = None  # the indices of this epoch, where the samples lie
         self._at = 0
+        self._order_of_piece: tuple[tuple[int, int], Indices] | None = None  # of another share, by rank and epoch
+        self._untrained: deque[tuple[bool, int]] = deque()  # samples handed out, and whether they are of its share
+        self.trained_of = {True: 0, False: 0}  # samples of its share that were trained; and of pieces of others
 
     @property
     def steps_per_epoch(self) -> int:
@@ -207,6 +231,10 @@ class Batches(BatchStream):
 
     def _some(self, samples: int) -> Indices | None:
         """The indices of so many samples or, at the end of an epoch, of those that are left; None when all is over."""
+        if self.others is not None and (self.back or (self._at == 0 and self.epoch)):
+            part = self._of_others(self.others, samples)
+            if part is not None or self.back:
+                return part
         if self.share_size == 0 or self.epoch == self.epochs:
             return None
         if self._order is None:
@@ -214,6 +242,8 @@ class Batches(BatchStream):
         start, self._at = self._at, min(self._at + samples, self.share_size)
         part = self._order[start : self._at]
         self.samples += self._at - start
+        if self.others is not None:
+            self._untrained.append((True, self._at - start))
         if self._at == self.share_size:
             self._at, self._order = 0, None
             self.epoch += 1
@@ -221,6 +251,43 @@ class Batches(BatchStream):
 
     def _draw(self) -> Indices:
         return self._placed(self.shares.indices(self.rank, self.epoch))
+
+    def _of_others(self, others: LeftPieces, samples: int) -> Indices | None:
+        """The indices of a piece that another worker has left, of the epochs that are over for this one."""
+        epochs = (self.epochs or 0) if self.back else self.epoch
+        ends = self.back or self.epoch == self.epochs
+        piece = others.take(samples, epochs, trained=self.trained_of[False], ends=ends)
+        if piece is None:
+            return None
+        if piece.rank == self.rank:
+            self.samples = piece.stop
+        self._untrained.append((False, piece.stop - piece.start))
+        key = piece.rank, piece.epoch
+        if self._order_of_piece is None or self._order_of_piece[0] != key:
+            self._order_of_piece = key, self._placed(self.shares.indices(*key))
+        first = piece.epoch * self.shares.size(piece.rank)
+        return self._order_of_piece[1][piece.start - first : piece.stop - first]
+
+    def extend(self, epochs: int | None) -> None:
+        if self.back and epochs is not None:  # it does again what it had done in its earlier incarnation
+            self.epochs = (self.epochs or 0) + epochs
+        else:
+            super().extend(epochs)
+
+    def begin(self) -> None:
+        """The samples that were handed out by now were trained by earlier incarnations."""
+        self._untrained.clear()
+        self.trained_of = {True: self.samples, False: 0}
+
+    def trained(self, samples: int) -> None:
+        """The first so many samples that were handed out and not trained yet are trained now."""
+        while samples > 0 and self._untrained:
+            own, there = self._untrained.popleft()
+            part = min(there, samples)
+            if part < there:
+                self._untrained.appendleft((own, there - part))
+            self.trained_of[own] += part
+            samples -= part
 
 
 def _joined(parts: list[Any]) -> Indices:

@@ -12,7 +12,7 @@ A message passes these, in this order:
     Restore, Finish, Exit                  simulated runs; what takes its time goes to the mailbox of the own thread
     WorkerLeft, WorkerJoined               the same, in `paceline.core.parties.orders`; a Resume of a server is carried
     NewcomerLost, Resume, Fence            out by its own thread
-    Total, Quota, Lease, Drawn             numbers and samples for the loop
+    Total, Quota, Lease, Drawn, ShareTaken numbers and samples for the loop
     Rate, Capture                          callbacks
     Explain                                a stack trace of all threads to standard error
     Drain, ScaleRate                       noted for the loop, which looks before each step
@@ -204,7 +204,7 @@ class MessageHandlers:
         match message:
             case control.Total() as total:
                 self._mailbox.count(total)
-            case control.Quota() | control.Lease() | loop_messages.Drawn() as samples:
+            case control.Quota() | control.Lease() | loop_messages.Drawn() | loop_messages.ShareTaken() as samples:
                 self._mailbox.give(samples)
             case control.Rate() as rate:
                 self._callbacks.on_rate(src.index, rate)

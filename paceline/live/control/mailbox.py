@@ -24,6 +24,7 @@ class Mailbox:
     may_exit         set when this process may end: Exit, or it cannot go on
     leases, quotas   leased samples and quotas; None and 0 mean that there will be no more
     dealt            samples drawn from the queue of all workers; None means that there will be no more
+    taken            samples of shares that workers have left; the same
     """
 
     def __init__(self, me: Party, timeout_s: float) -> None:
@@ -33,7 +34,7 @@ class Mailbox:
         self.over, self.may_exit = threading.Event(), threading.Event()
         self.error: BaseException | None = None  # why this party cannot go on
         self.stop_reason = ""
-        self.notice = ""  # why this worker ends after its step
+        self._notice = ""
         self.rate_factor = 1.0  # of the operator, on the learning rate
         self.total_samples = 0
         self.total_exchanges = 0
@@ -42,6 +43,17 @@ class Mailbox:
         self.leases: queue.SimpleQueue[control.Lease | None] = queue.SimpleQueue()
         self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.dealt: dict[int, queue.SimpleQueue[loop_messages.Drawn | None]] = {}  # by data set of the loop
+        self.taken: queue.SimpleQueue[loop_messages.ShareTaken | None] = queue.SimpleQueue()
+
+    @property
+    def notice(self) -> str:
+        """Returns why this worker ends after its step; "" if it does not."""
+        return self._notice
+
+    @notice.setter
+    def notice(self, why: str) -> None:
+        self._notice = why
+        self.taken.put(None)  # it waits for no more samples
 
     # ---- the transport's thread --------------------------------------------------------------------------
     def put(self, message: Any) -> None:
@@ -55,7 +67,7 @@ class Mailbox:
             self._wake_at = 0
             self.put(AWAKE)
 
-    def give(self, samples: control.Quota | control.Lease | loop_messages.Drawn) -> None:
+    def give(self, samples: control.Quota | control.Lease | loop_messages.Drawn | loop_messages.ShareTaken) -> None:
         """Gives the party's own thread samples that it has asked for."""
         match samples:
             case control.Quota(samples=quota):
@@ -64,6 +76,8 @@ class Mailbox:
                 self.leases.put(lease)
             case loop_messages.Drawn(stream=stream) as drawn:
                 self.dealt[stream].put(drawn)
+            case loop_messages.ShareTaken() as taken:
+                self.taken.put(taken)
 
     def exit(self) -> None:
         """Puts the end of the run, and sets the events that say so."""
@@ -77,6 +91,7 @@ class Mailbox:
         self.put(error)
         self.leases.put(None)
         self.quotas.put(0)
+        self.taken.put(None)
         for dealt in list(self.dealt.values()):
             dealt.put(None)
 

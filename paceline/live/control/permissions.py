@@ -43,7 +43,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
         for cls in (
             *(control.Ready, control.Progress, control.Left),
             *(control.Ask, loop_messages.Draw, control.Want, control.Past, loop_messages.OwnResult),
-            *(loop_messages.Reported, loop_messages.EndRun),
+            *(loop_messages.Reported, loop_messages.EndRun, loop_messages.ShareTrained, loop_messages.TakeShare),
         )
     },
     **{
@@ -67,7 +67,14 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
     **{
         cls: (frozenset({COORDINATOR}), frozenset({WORKER}))
         for cls in (
-            *(control.Stop, control.Explain, control.Quota, loop_messages.Drawn, control.Lease),
+            *(
+                control.Stop,
+                control.Explain,
+                control.Quota,
+                loop_messages.Drawn,
+                control.Lease,
+                loop_messages.ShareTaken,
+            ),
             *(loop_messages.Drain, loop_messages.ScaleRate, control.NewcomerLost),
         )
     },

@@ -43,6 +43,10 @@ class Times:
         self._add(passed - communicating, communicating + sending, max(0.0, before - sending))
         self._streaming = AwaitedSeconds(awaited.pending, until) if awaited.pending.streams else None
 
+    def held(self, seconds: float) -> None:
+        """Adds a wait for other workers in which no answer was under way."""
+        self._add(seconds, 0.0, 0.0)
+
     def arrived(self) -> None:
         """Adds what the rest of an answer cost that was read while it still arrived."""
         if self._streaming is not None:

@@ -13,7 +13,9 @@ from paceline.core.role import Role
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.scheme import Scheme
 from paceline.core.trace import ARRIVALS, MemberChange
+from paceline.engine.data.batches import Batches, BatchStream
 from paceline.runtime.simulated.counters import Meters
+from paceline.runtime.simulated.left_shares import SharesOfRun
 from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 
 
@@ -50,7 +52,8 @@ class Counted:
         """`limit`: samples after which the run ends, 0 for never; `batch_size`: the workers' own."""
         ranks = range(len(meters.of))
         self.spent: set[int] = set()
-        self._meters, self._batch_size = meters, batch_size
+        self._meters, self._batch_size, self._limit = meters, batch_size, limit
+        self._shares: SharesOfRun | None = None
         self._here = set(ranks)
         self._under_way = [0] * len(ranks)
         self._steps = [0] * len(ranks)
@@ -76,8 +79,15 @@ class Counted:
         """Returns the number of workers that are present."""
         return len(self._here)
 
+    def shared(self, streams: list[Batches], samples: int) -> list[BatchStream]:
+        """Returns `streams`, the shares of all workers in `samples`: others go on with what one has left of its own."""
+        self._shares = SharesOfRun(streams, self._meters, self._limit // samples)
+        return [*streams]
+
     def heard(self, record: MemberChange) -> None:
         """Notes which workers are present."""
+        if self._shares is not None:
+            self._shares.heard(record)
         kind, _, rank = record.party.partition(" ")
         if kind != "worker":
             return

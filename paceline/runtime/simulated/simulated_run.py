@@ -488,7 +488,7 @@ class VirtualRun:
             orders: dict[int, Indices] = {}
             return [Dealt(data, self._lending, rank, size, seed=self._recipe.seed, orders=orders) for rank in ranks]
         shares = self._shares()
-        return [Batches(data, shares, rank, size) for rank in ranks]
+        return self._counted.shared([Batches(data, shares, rank, size) for rank in ranks], len(data))
 
     def _shares(self) -> PartitionPlan:
         """Returns which worker has which samples."""

@@ -8,7 +8,16 @@ from pathlib import Path
 from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
-from paceline.core.trace import NO_STEPS, NOT_SAVED, OPERATOR, OVERLAP_VERDICTS, Decided, MemberChange, Record
+from paceline.core.trace import (
+    LEFT_UNTRAINED,
+    NO_STEPS,
+    NOT_SAVED,
+    OPERATOR,
+    OVERLAP_VERDICTS,
+    Decided,
+    MemberChange,
+    Record,
+)
 from paceline.live.cpu_topology import NONE
 from paceline.runtime.run_folder.run_statistics import RunStatistics
 from paceline.runtime.run_folder.scale_up_signal import GROWS, grows
@@ -97,7 +106,7 @@ class MessagesForUser:
                 return self._line_of_member(Party.parse(record.party), record)
             case Decided(party=who, verdict=verdict, reason=reason) if who == OPERATOR:
                 return f"operator: {verdict}: {reason}"
-            case Decided(verdict=verdict) if verdict == NOT_SAVED:
+            case Decided(verdict=verdict) if verdict in (NOT_SAVED, LEFT_UNTRAINED):
                 return record.reason
             case Decided(verdict=verdict) if verdict == NO_STEPS:
                 return f"worker {record.rank} {verdict}: {record.reason}"

@@ -76,6 +76,7 @@ class Worker:
             session.shared(),
             seconds_at_batch=watch.seconds_at_batch,
             seconds_in_loop=watch.seconds_in_loop,
+            share=self.feed.trained_of_share,
         )
 
     def tell(self, message: loop_messages.Reported | loop_messages.EndRun) -> None:

@@ -65,7 +65,8 @@ def test_one_that_never_steps_hangs_nobody(out: Path, scheme: str) -> None:
             plain_steps(pace, model, data)
 
     summary, _ = run_loops(out, scheme, loop)
-    assert [worker.steps for worker in summary.workers] == [8, 0, 8]
+    steps = [worker.steps for worker in summary.workers]
+    assert (steps[1], sum(steps)) == (0, 24), "the others train its share"
 
 
 def test_an_error_in_one_loop_ends_the_run_and_is_named(out: Path) -> None:
@@ -99,7 +100,8 @@ def leaves_by_exit(code: int) -> Callable[[Pace, nn.Module], None]:
 
 def test_system_exit_out_of_the_context_is_a_good_end_with_code_0_and_a_failure_with_another(out: Path) -> None:
     summary, _ = run_loops(out / "good", "asp", leaves_by_exit(0))
-    assert [worker.steps for worker in summary.workers] == [8, 2, 8]
+    steps = [worker.steps for worker in summary.workers]
+    assert (steps[1], sum(steps)) == (2, 24), "the others train the rest of its share"
     with pytest.raises(RunFailed, match=r"worker 1: SystemExit: 3"):
         run_loops(out / "bad", "asp", leaves_by_exit(3))
 

@@ -27,7 +27,7 @@ from paceline.engine.data.partition_plan import epoch_order, make_partition, par
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
-from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition
+from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition, ShareClient
 from paceline.runtime.worker.loop.loader import LoaderSettings, batches_of
 from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.loop.run_end import RunEnd
@@ -80,10 +80,13 @@ class BatchFeed:
         self._positions, self._leases = positions, leases
         self._behind = behind
         self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
+        self._shares = run.plan.workers > 1  # can others train what this one leaves of its share?
+        self._is_back = self._shares and run.session.late
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self._lengths: dict[int, int] = {}  # samples in one pass, by the id of the stream
         self._last = 0  # samples of the mini-batch that the loop was given last
         self._begins = True  # is the next one the first of a step?
+        self._batches = 0  # that the loop was given
         self._adds = False  # was there a gradient before the last one?
         self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
         self._at_hand = 0  # samples of the mini-batches that the gradient of the next step is of, or was
@@ -109,6 +112,12 @@ class BatchFeed:
         """Returns the samples of its share that this worker has used."""
         return next((stream.samples for stream in self._streams.values()), 0)
 
+    @property
+    def trained_of_share(self) -> int:
+        """Returns the samples of its share of the first data set that this worker has trained."""
+        first = next(iter(self._streams.values()), None)
+        return first.trained_of[True] if isinstance(first, Batches) else 0
+
     def batches(
         self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str
     ) -> Iterator[tuple[Tensor, Tensor]]:
@@ -121,6 +130,8 @@ class BatchFeed:
                 self._guard.end_of_batches()
                 self.pass_of.end(self._lengths[id(stream)], epochs)
                 return
+            if isinstance(stream, Batches):
+                stream.at_hand += len(batch[1])
             with self._handed_out(len(batch[1]), len(batch[1]) * part):
                 yield batch
 
@@ -157,6 +168,8 @@ class BatchFeed:
                 break
             if settings.num_workers and self._end.over:  # else it was asked when this batch was drawn
                 return
+            if isinstance(stream, Batches):
+                stream.at_hand += length
             with self._handed_out(samples_of(batch) if samples_of else length, length * part):
                 yield batch
         if dealer:
@@ -201,6 +214,7 @@ class BatchFeed:
         It may take them all before it begins with the first, so whether there is a gradient yet says nothing.
         """
         self._guard.batch()
+        self._batches += 1
         if self._begins:
             self._at_hand = 0
         self._adds = not self._begins and self._guard.has_gradient
@@ -218,6 +232,10 @@ class BatchFeed:
     def stepped(self) -> None:
         """The loop has made a step of what it had. Models that take turns make several of the same batches."""
         self._begins = True
+        for stream in self._streams.values():
+            if isinstance(stream, Batches):
+                stream.trained(stream.at_hand)
+                stream.at_hand = 0
 
     def cleared(self, skipped: bool) -> None:
         """Gradients are gone without a step: those of earlier batches, or else of what the loop has, which it may use
@@ -253,6 +271,10 @@ class BatchFeed:
             if isinstance(allowance, SampleDealer):
                 with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
                     allowance.leave()
+        for stream in self._streams.values():
+            if isinstance(stream, Batches) and isinstance(stream.others, ShareClient):
+                with contextlib.suppress(PeerLost):
+                    stream.others.leave(stream.trained_of, stream.epochs)
 
     def _next(self, stream: Stream, batch_size: int) -> tuple[Tensor, Tensor] | None:
         """Returns the next mini-batch, of the size that may still be trained; None if there is none."""
@@ -279,11 +301,16 @@ class BatchFeed:
             order = None
             if settings.sampler is not None or settings.generator is not None:
                 order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
+            number = len(self._streams)
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
             self._lengths[id(stream)] = len(data if order is None else order)
             self._resume(stream, batch_size)
+            if isinstance(stream, Batches) and self._shares:
+                self._share(stream, number, fixed=partition != AUTO)
         assert not isinstance(stream, StreamShard)
         stream.extend(self._bounded(whole_epochs(epochs), stream))
+        if isinstance(stream, Batches) and isinstance(stream.others, ShareClient):
+            stream.others.begin(stream.trained_of, stream.epochs)
         return stream
 
     def _make_stream(
@@ -306,6 +333,38 @@ class BatchFeed:
         self._allowances[id(stream)] = self._sizes.in_rounds(round(run.plan.epochs * samples), run.plan.samples)
         self._guard.asks_for(batch_size, stream.share_size, samples / workers)
         return stream
+
+    def _share(self, stream: Batches, number: int, *, fixed: bool) -> None:
+        """Lets a stream go on with what others leave of their shares, and others with what this worker leaves.
+
+        fixed: each worker has as many epochs of its share as its loop asks for.
+        """
+        run = self._run
+        sizes = tuple(stream.shares.size(rank) for rank in range(run.plan.workers))
+        bounds = [int(run.plan.epochs), run.plan.samples // sum(sizes)]
+        stream.begin()
+        stream.back = self._is_back
+        stream.others = ShareClient(
+            run.session,
+            run.rank,
+            number,
+            sizes,
+            epochs_max=min(filter(None, bounds), default=0),
+            steps_of_epoch=stream.steps_per_epoch,
+            steps=self._steps_if_alike,
+            back=self._is_back,
+            fixed=fixed,
+            watch=self._watch,
+            timeout_s=run.spec.timeout_s,
+        )
+
+    def _steps_if_alike(self) -> int:
+        """Returns the steps of this worker where it may wait for others at its end: in lock-step, one step of each
+        batch, and no rule for all that ends the run; else 0."""
+        run = self._run
+        ruled = run.plan.samples or run.plan.epochs
+        alike = not ruled and not self._is_back and len(self._streams) == 1 and self._sizes.clock.equal_rounds
+        return self._counts.steps if alike and self._counts.steps == self._batches else 0
 
     def _is_dynamic(self, partition: str) -> bool:
         """Returns True if workers draw from one queue.
@@ -344,6 +403,8 @@ class BatchFeed:
     def _resume(self, stream: Stream | StreamShard, batch_size: int) -> None:
         """Goes on where an earlier incarnation of the run has stopped, which was at the first data set."""
         behind, self._behind = self._behind, ResumedProgress()
+        if isinstance(stream, Batches) and self._is_back:  # the coordinator knows what is left of its share
+            return
         if isinstance(stream, StreamShard) and not stream.is_new:  # the loop knows better
             return
         if behind.memories is not None:

@@ -1,20 +1,24 @@
-"""Asks the coordinator for what a worker needs before it trains: leases of data, or quotas of samples.
+"""Asks the coordinator for what a worker needs before it trains: leases of data, quotas of samples, pieces of shares.
 
-Both are asked for ahead, so that nobody waits for the answer while there is work.
+The first two are asked for ahead, so that nobody waits for the answer while there is work.
 """
 
 from __future__ import annotations
 
 import contextlib
 import queue
+from collections.abc import Callable, Mapping
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.effects import Data, Piece
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.parties.lease_reports import HandedSamples
+from paceline.core.samples.left_shares import SharePiece, bounds_of_take
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
 from paceline.runtime.worker.loop.sample_counts import ByQuota
+from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 
 class LeaseClient:
@@ -109,3 +113,104 @@ def quotas_of(session: Session, timeout_s: float) -> ByQuota:
             raise TimedOut(f"{session.node.me} waited {timeout_s:.0f} s for samples from the coordinator") from None
 
     return ByQuota(ask, answer, session.node.now)
+
+
+class ShareClient:
+    """Asks for what workers that left had not trained of their shares, and reports what this one has: of one data set.
+
+    It is a `LeftPieces`. `core/coordination/sample_leases.py` has the messages.
+
+    stream          which data set of the loop this is, by number
+    sizes           the shares in an epoch, by rank
+    epochs_max      so many whole epochs the run has, by its rule; 0: it has none
+    steps_of_epoch  of this worker's share
+    steps           returns how many it has made, if it may wait for the others at its end; else 0
+    back            it is another incarnation, or came late
+    fixed           each worker has as many epochs of its share as its own loop asks for
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        rank: int,
+        stream: int,
+        sizes: tuple[int, ...],
+        *,
+        epochs_max: int,
+        steps_of_epoch: int,
+        steps: Callable[[], int],
+        back: bool,
+        fixed: bool,
+        watch: Stopwatch,
+        timeout_s: float,
+    ) -> None:
+        self._session, self._rank, self._stream, self._sizes = session, rank, stream, sizes
+        self._epochs_max, self._steps_of_epoch, self._steps = epochs_max, steps_of_epoch, steps
+        self._fixed, self._watch, self._timeout_s = fixed, watch, timeout_s
+        self._event = loop_messages.IS_BACK if back else loop_messages.BEGINS
+        self._in_vain: tuple[int, frozenset[int]] | None = None  # epochs, and who had left, when nothing was left
+
+    def begin(self, trained: Mapping[bool, int], epochs: int | None) -> None:
+        """Reports what this worker has trained, of its share (True) and of pieces, and that its loop goes on until so
+        many epochs are over."""
+        self._report(self._event, trained, epochs)
+
+    def leave(self, trained: Mapping[bool, int], epochs: int | None) -> None:
+        """Reports what this worker has trained, so that others get the rest."""
+        finished = self._fixed and epochs is not None and trained[True] >= epochs * self._sizes[self._rank]
+        self._report(loop_messages.FINISHES if finished else loop_messages.LEAVES, trained, epochs)
+
+    def take(self, samples: int, epochs: int, *, trained: int, ends: bool) -> SharePiece | None:
+        """Returns a piece of at most so many samples; None where none is left. trained: those of earlier pieces.
+
+        Who has left is known here a moment later than to the coordinator, which is asked at the end in any case.
+        """
+        for bound in bounds_of_take(epochs, self._epochs_max):
+            now = bound, frozenset(self._session.departed)
+            if now == self._in_vain or not (ends or now[1] or bound == self._epochs_max):
+                continue
+            piece = self._ask(samples, bound, trained, self._steps() if ends else 0)
+            if piece is not None:
+                return piece
+            self._in_vain = now
+        return None
+
+    def _ask(self, samples: int, epochs: int, taken: int, steps: int) -> SharePiece | None:
+        session = self._session
+        if session.over.is_set() or session.notice:
+            return None
+        session.tell(
+            loop_messages.TakeShare(stream=self._stream, wanted=samples, epochs=epochs, taken=taken, steps=steps)
+        )
+        answer = self._held() if steps else self._answer()
+        if answer is None or answer.start == answer.stop:
+            return None
+        return SharePiece(answer.start // self._sizes[answer.rank], answer.rank, answer.start, answer.stop)
+
+    def _held(self) -> loop_messages.ShareTaken | None:
+        """Waits until others leave something, or cannot any more; the coordinator ends the wait for a lost one."""
+        node = self._session.node
+        began = node.now()
+        with self._watch.held():
+            answer = self._session.mailbox.taken.get()
+        node.times.held(node.now() - began)
+        return answer
+
+    def _answer(self) -> loop_messages.ShareTaken | None:
+        try:
+            return self._session.mailbox.taken.get(timeout=self._timeout_s)
+        except queue.Empty:
+            who = self._session.node.me
+            raise TimedOut(f"{who} waited {self._timeout_s:.0f} s for samples from the coordinator") from None
+
+    def _report(self, event: str, trained: Mapping[bool, int], epochs: int | None) -> None:
+        self._session.tell(
+            loop_messages.ShareTrained(
+                stream=self._stream,
+                sizes=self._sizes,
+                own=trained[True],
+                taken=trained[False],
+                steps=self._steps_of_epoch * (epochs or 0),
+                event=event,
+            )
+        )

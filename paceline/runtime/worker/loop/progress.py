@@ -67,9 +67,10 @@ class ProgressCounters:
         *,
         seconds_at_batch: float,
         seconds_in_loop: float,
+        share: int = 0,
     ) -> Progress:
         """Returns the report of now. `traffic`: bytes up and down; `shared`: of these, bytes that passed by
-        reference."""
+        reference. share: samples of this worker's share."""
         samples = self.reported = self.samples  # read once: the loop goes on meanwhile
         return Progress(
             steps=self.steps,
@@ -86,4 +87,5 @@ class ProgressCounters:
             seconds_in_loop=seconds_in_loop,
             steps_before=self._before,
             samples_before=self._samples_before,
+            share=share,
         )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import nn
@@ -80,6 +81,15 @@ class Stopwatch:
     def rest(self) -> None:
         """Notes that the loop has no mini-batch any more."""
         self._handed = None
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Leaves the time out in which the loop waits for other workers before its next step."""
+        self._in_loop = False
+        try:
+            yield
+        finally:
+            self.begin()
 
     @property
     def seconds_at_batch(self) -> float:

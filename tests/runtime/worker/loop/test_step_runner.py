@@ -83,7 +83,9 @@ def test_one_that_is_told_to_go_hands_over_its_step_and_nobody_waits_for_it(out:
     assert [(fault.party, fault.event, fault.reason) for fault in summary.faults] == [
         ("worker 1", "drained", "SIGTERM; 2 of 3 continue")
     ]
-    assert [worker.steps for worker in summary.workers] == [8, 2, 8]
+    steps = [worker.steps for worker in summary.workers]
+    assert (steps[1], sum(steps)) == (2, 8 + 2 + 8 + 6), "the others train the rest of its share, in 6 batches"
+    assert summary.samples == 2 * 90
 
 
 def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out: Path) -> None:

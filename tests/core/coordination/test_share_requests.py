@@ -1,0 +1,125 @@
+"""Shares at the coordinator: who is answered when, and with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.loop_messages import BEGINS, IS_BACK, LEAVES, ShareTaken, ShareTrained, TakeShare
+from paceline.core.coordination.roster import ProgressTotals
+from paceline.core.coordination.sample_leases import ShareRequests
+from paceline.core.errors import ProtocolError
+
+NONE = ShareTaken(stream=0)
+
+
+class Desk:
+    """A coordinator's part, by hand."""
+
+    def __init__(self, workers: int = 3) -> None:
+        self.here, self.totals = set(range(workers)), ProgressTotals()
+        self.answers: list[tuple[int, ShareTaken]] = []
+        self.requests = ShareRequests(
+            lambda to, answer: self.answers.append((next(iter(to)).index, answer)), self.totals, lambda: self.here
+        )
+        for rank in range(workers):
+            self.says(rank, BEGINS)
+
+    def says(self, rank: int, event: str, own: int = 0, taken: int = 0, sizes: tuple[int, ...] = (8, 8, 8)) -> None:
+        said = ShareTrained(stream=0, sizes=sizes, own=own, taken=taken, steps=4, event=event)
+        self.requests.trained(rank, said)
+
+    def asks(self, rank: int, epochs: int = 1, steps: int = 0, **more: Any) -> list[tuple[int, ShareTaken]]:
+        ask = {"stream": 0, "wanted": 2, "epochs": epochs, "taken": 0, "steps": steps, **more}
+        self.requests.take(rank, TakeShare(**ask))
+        return self.answered()
+
+    def leaves(self, rank: int, own: int) -> list[tuple[int, ShareTaken]]:
+        self.says(rank, LEAVES, own)
+        return self.is_lost(rank)
+
+    def is_lost(self, rank: int) -> list[tuple[int, ShareTaken]]:
+        self.here.discard(rank)
+        self.requests.gone(rank)
+        return self.answered()
+
+    def answered(self) -> list[tuple[int, ShareTaken]]:
+        found, self.answers = self.answers, []
+        return found
+
+
+def piece(rank: int, start: int, stop: int) -> ShareTaken:
+    return ShareTaken(stream=0, rank=rank, start=start, stop=stop)
+
+
+def test_what_a_worker_leaves_goes_to_those_that_ask() -> None:
+    desk = Desk()
+    assert desk.asks(0) == [(0, NONE)]
+    assert desk.leaves(1, 5) == []
+    assert desk.asks(0) == [(0, piece(1, 5, 7))]
+    assert desk.asks(2) == [(2, piece(1, 7, 8))]
+    assert desk.asks(0, taken=2) == [(0, NONE)]
+
+
+def test_one_that_may_wait_is_answered_when_others_leave_something_or_are_done() -> None:
+    desk = Desk()
+    assert desk.asks(0, steps=4) == []
+    assert desk.leaves(1, 7) == [(0, piece(1, 7, 8))]
+    assert desk.asks(0, steps=5) == []
+    assert desk.asks(2, steps=4) == [(0, NONE), (2, NONE)]
+
+
+def test_one_that_waits_gets_what_is_left_before_others_that_come_later() -> None:
+    desk = Desk()
+    assert desk.asks(2, steps=4) == desk.asks(0, steps=4) == []
+    assert desk.leaves(1, 4) == [(2, piece(1, 4, 6)), (0, piece(1, 6, 8))]
+
+
+def test_nobody_waits_once_servers_went_back() -> None:
+    desk = Desk()
+    assert desk.asks(0, steps=4) == []
+    desk.requests.servers_go_back()
+    assert desk.answered() == [(0, NONE)]
+    assert desk.asks(2, steps=4) == [(2, NONE)]
+
+
+def test_of_a_lost_worker_its_progress_says_how_far_it_was() -> None:
+    desk = Desk()
+    desk.totals.told(1, control.Progress(**{**_fields(control.NOTHING), "share": 6}))
+    desk.is_lost(1)
+    assert desk.asks(0) == [(0, piece(1, 6, 8))]
+
+
+def test_one_that_is_back_asks_for_its_own_share() -> None:
+    desk = Desk()
+    desk.leaves(1, 3)
+    desk.here.add(1)
+    desk.says(1, IS_BACK)
+    assert desk.asks(1, epochs=0) == [(1, piece(1, 3, 5))]
+    assert desk.asks(0) == [(0, piece(1, 5, 7))], "it shares it with the others"
+
+
+def test_what_nobody_will_train_is_known() -> None:
+    desk = Desk()
+    assert desk.requests.untrained() == {}
+    desk.asks(0)
+    desk.leaves(1, 5)
+    assert desk.requests.untrained() == {1: 3}
+
+
+@pytest.mark.parametrize("sizes", [(), (8,), (8, 8, 9)])
+def test_shares_that_are_not_those_of_the_others_are_refused(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ProtocolError):
+        Desk().says(2, BEGINS, sizes=sizes)
+
+
+def test_a_request_of_nothing_or_of_a_data_set_without_shares_is_refused() -> None:
+    for wrong in ({"wanted": 0}, {"stream": 1}):
+        with pytest.raises(ProtocolError, match="asks for"):
+            Desk().asks(0, **wrong)
+
+
+def _fields(progress: control.Progress) -> dict[str, Any]:
+    return {name: getattr(progress, name) for name in control.Progress.__dataclass_fields__}
