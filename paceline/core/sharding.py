@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from paceline.core.errors import ConfigError
 from paceline.core.vector import cut
 
+ROUNDED = 0.02
+"""How far fractions may be from 1 together, so that 0.33,0.33,0.33 will do."""
 SLICES_MAX = 4096
 """More slices would cost more in messages than they save. The layout also has to fit the header of one message."""
 
@@ -164,4 +166,7 @@ def parse_shards(text: str) -> tuple[float, ...]:
         raise ValueError("must be measured, equal, or a fraction for each server: 0.5,0.3,0.2") from None
     if not all(0 < fraction < math.inf for fraction in fractions):
         raise ValueError("fractions must be finite and above 0, as every server holds a part of the model")
+    total = sum(fractions)
+    if max(fractions) < 1 and abs(total - 1) > ROUNDED:
+        raise ValueError(f"fractions add up to {total:g}: give ones that add up to 1, or a ratio in whole numbers: 3,1")
     return fractions

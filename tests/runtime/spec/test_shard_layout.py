@@ -162,6 +162,17 @@ def test_clipping_on_several_servers_is_refused_unless_workers_do_it() -> None:
     assert build({"run": {"scheme": "bsp"}, "optimizer": {"clip_norm": 1.0}}).scheme().server(1) is not None
 
 
+@pytest.mark.parametrize(("shards", "total"), [("0.5,0.2", "0.7"), ("0.9,0.9", "1.8"), ("0.5", "0.5")])
+def test_fractions_that_do_not_add_up_to_1_are_refused(shards: str, total: str) -> None:
+    with pytest.raises(ConfigError, match=f"--shards.*fractions add up to {total}: give ones that add up to 1"):
+        build({"cluster": {"servers": shards.count(",") + 1, "shards": shards}})
+
+
+@pytest.mark.parametrize("shards", ["0.33,0.33,0.33", "0.5,0.3,0.2", "3,1,0.5", "1,1,1"])
+def test_fractions_may_be_rounded_and_a_ratio_needs_no_sum(shards: str) -> None:
+    assert build({"cluster": {"servers": 3, "shards": shards}}).cluster.shards == shards
+
+
 @pytest.mark.parametrize("shards", ["fast", "0.5,", "0.5,0", "0.5,-1", "0.5,nan", "inf,1"])
 def test_what_is_no_fraction_is_refused(shards: str) -> None:
     with pytest.raises(ConfigError, match="--shards"):
