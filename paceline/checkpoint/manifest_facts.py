@@ -99,6 +99,18 @@ def _samples_seen(v: Any) -> bool:
     return number(v) and 0 <= v <= COUNT_MAX
 
 
+def kept(v: Any) -> bool:
+    """Returns True for what a role may keep: numbers, texts, None, and lists of these, by name."""
+    return isinstance(v, dict) and all(map(_plain, v.values()))
+
+
+def _plain(v: Any) -> bool:
+    """Returns True for a number, a text, None, or a list of these."""
+    if isinstance(v, list):
+        return all(map(_plain, v))
+    return v is None or isinstance(v, str | bool) or number(v)
+
+
 FACTS: Mapping[str, Callable[[Any], bool]] = {
     "samples": count,
     "version": count,
@@ -106,8 +118,11 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "lead": rank,
     "lock_step": _flag,
     "aligned": _flag,
+    "whole": _flag,
     "numbers": numbers,
     "tables": _tables,
+    "kept": kept,
+    "scales": numbers,
     "identity": _identity,
 }
 

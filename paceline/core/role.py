@@ -12,6 +12,8 @@ A driver calls a role from outside and never the other way round:
     load_join_state        what a late joiner takes over from another worker
     state_dict,
     load_state_dict        what a server's snapshot keeps besides the weights
+    state, load_state      what a checkpoint keeps besides the weights, and a resumed run goes on from
+    whole                  whether that is all there is to keep, at this moment
 """
 
 from __future__ import annotations
@@ -136,6 +138,10 @@ class Role:
     A late joiner takes them over, together with the model.
     servers_count: servers count what is common for each worker, so a newcomer may begin from any value.
     private: names of the vectors that this worker alone has, and that it goes on from.
+    saved: names of further attributes that a resumed run goes on from: vectors as long as `w`, or values that JSON can
+    hold. transient: names of those that begin anew: they follow from the scheme and the context, are measured, or
+    belong to what is under way. Both add to those of the base classes, and every attribute that a role has is in one
+    of these lists or in `state_dict` (`tests/core/test_role_state.py`).
     updates_alone: a worker's `update` sees its own gradients alone. It then remembers what nobody else has, and its
     driver tells its schedule how many samples all have seen.
     updates_meanwhile: a worker's `update` is also called while the worker computes, so it must not use the module.
@@ -152,6 +158,8 @@ class Role:
     common: ClassVar[tuple[str, ...]] = ()
     servers_count: ClassVar[bool] = False
     private: ClassVar[tuple[str, ...]] = ()
+    saved: ClassVar[tuple[str, ...]] = ()
+    transient: ClassVar[tuple[str, ...]] = ()
     updates_alone: ClassVar[bool] = False
     updates_meanwhile: ClassVar[bool] = False
     goes_back: ClassVar[bool] = False
@@ -237,6 +245,34 @@ class Role:
         time.
         """
 
+    @property
+    def whole(self) -> bool:
+        """Returns True if nothing is under way: `run`, begun anew from what this worker's role keeps, asks for the very
+        work that it asks for now.
+
+        A role that has more in its `run` than on `self`, or waits for an exchange while it works, says where that ends.
+        """
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """Returns what a resumed run goes on from besides `w` and `common`, by name: vectors as long as `w`, and values
+        that JSON can hold. What is None is left out.
+        """
+        names = (*self.private, *declared(type(self), "saved"))
+        return {name: found for name in names if (found := getattr(self, name)) is not None}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Goes on from what `state` returned in an earlier run; this role has just been made.
+
+        A checkpoint of an older version lacks what is kept since.
+        """
+        for name in (*self.private, *declared(type(self), "saved")):
+            if name in state:
+                setattr(self, name, state[name])
+
+    def go_on_at(self, clock: int) -> None:
+        """Goes on with the clock that the servers of a resumed run know of this worker, where they know any."""
+
     def samples_waiting(self) -> int:
         """Returns how many samples a server has received gradients of that are neither in an update yet nor dropped."""
         return 0
@@ -254,3 +290,18 @@ class Role:
     def model(self) -> tuple[Any, float]:
         """Returns the model as this party knows it, and its weight in a mean over the workers."""
         return self.w, 1.0
+
+
+def declared(role: type[Role], what: str) -> tuple[str, ...]:
+    """Returns the names that a class and its base classes list under `what`, which is "saved" or "transient"."""
+    return tuple(dict.fromkeys(name for cls in reversed(role.__mro__) for name in vars(cls).get(what, ())))
+
+
+def named_under(head: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the state of a role that another one has inside, by names that begin with `head`."""
+    return {f"{head}.{name}": value for name, value in state.items()}
+
+
+def found_under(head: str, state: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what `named_under` was made of."""
+    return {name.removeprefix(f"{head}."): value for name, value in state.items() if name.startswith(f"{head}.")}

@@ -124,6 +124,7 @@ class Scheme:
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
     composite: it is made of other schemes, and cannot be a part of one that is.
     round_steps: the parameter that has the local steps between two exchanges, where short runs need fewer; "" for none.
+    coordinator_counts: the coordinator has a part of the state, which no worker could keep.
     """
 
     name: ClassVar[str] = ""
@@ -143,6 +144,7 @@ class Scheme:
     mixes_steps: ClassVar[bool] = False
     composite: ClassVar[bool] = False
     round_steps: ClassVar[str] = ""
+    coordinator_counts: ClassVar[bool] = False
 
     @property
     def trains_locally(self) -> bool:

@@ -87,6 +87,7 @@ class ADPSGD(Scheme):
     workers_differ = True
 
     class Worker(Holder):
+        transient = ("asked", "owed")
         asked: int | None = None  # with whom an averaging is under way
         owed: Any = (
             None  # what an earlier incarnation of this worker was moved by, until there is a mass to take it off

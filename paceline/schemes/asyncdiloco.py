@@ -99,6 +99,7 @@ class AsyncDiLoCo(Scheme):
             raise ConfigError(f"asyncdiloco.c = {self.c:g}: must be at most 1 / N = {1 / n:g}")
 
     class Worker(Trainer):
+        transient = ("steps",)
         steps = 0
 
         def run(self) -> Generator[Effect, Any, None]:
@@ -117,6 +118,8 @@ class AsyncDiLoCo(Scheme):
 
     class Server(ArrivalServer):
         takes = LocalDelta
+        saved = ("m", "d", "arrived")
+        transient = ("speed",)
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)

@@ -83,6 +83,7 @@ class BSP(Delta):
         t = 0
         memory: str | None = None  # what the optimizer starts with in the next local steps; None: what the scheme says
         common = ("t", "samples_seen")
+        transient = ("memory",)
 
         def run(self) -> Generator[Effect, Any, None]:
             while True:

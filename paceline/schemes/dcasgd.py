@@ -24,7 +24,7 @@ under `constant`: lambda g . g grows with their square (the adaptive variant is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
@@ -61,12 +61,22 @@ class DCASGD(Clocked):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
+        saved = ("mean_square",)
+        transient = ("w_bak", "w_prev", "epsilon")  # w_bak: all begin at the weights that they pull
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.w_bak: dict[int, Any] = {}
             self.w_prev: Any = self.w  # before the last update
             self.mean_square: Any = None
             self.epsilon: Any = None
+
+        def state(self) -> dict[str, Any]:
+            return {**super().state(), **({"w_prev": self.w_prev} if self.scheme.variant == "mxnet" else {})}
+
+        def load_state(self, state: Mapping[str, Any]) -> None:
+            super().load_state(state)
+            self.w_prev = state.get("w_prev", self.w)
 
         def corrected(self, rank: int, g: Any) -> Any:
             w_bak = self.w_prev if self.scheme.variant == "mxnet" else self.w_bak.get(rank, self.w)
@@ -77,8 +87,9 @@ class DCASGD(Clocked):
 
         def _root_mean_square(self, g: Any) -> Any:
             m, square = self.scheme.m, g * g
-            if self.mean_square is None:
+            if self.epsilon is None:
                 self.epsilon = g**0 * EPSILON  # as a vector: vectors are not added to numbers
+            if self.mean_square is None:
                 self.mean_square = square * (1 - m)
             else:
                 self.mean_square = self.mean_square * m + square * (1 - m)

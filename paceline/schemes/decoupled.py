@@ -187,11 +187,9 @@ class Decoupled(Scheme):
         """
 
         goes_back = True
-        steps = 0
-        turn = 0
-        tokens = 0
-        made = 0
-        reported = 0
+        saved = ("w", "x", "turn", "steps", "speed", "tokens", "made", "reported", "since", "met_at", "ahead")
+        transient = ("parts", "sent")
+        steps = turn = tokens = made = reported = 0
         speed = 0.0
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -202,6 +200,10 @@ class Decoupled(Scheme):
             self.met_at = [0] * scheme.fragments
             self.sent: LearnerFragment | None = None
             self.ahead = 0  # steps of this turn that were made while the last answer travelled
+
+        @property
+        def whole(self) -> bool:
+            return self.sent is None
 
         def run(self) -> Generator[Effect, Any, None]:
             if not self.steps:
@@ -283,10 +285,7 @@ class Decoupled(Scheme):
             self.met()
 
         def on_rollback(self) -> None:
-            """Drops the exchange under way, and takes all of Theta anew: what it knows of it is void.
-
-            The servers may have kept that exchange, so its clock is not used again.
-            """
+            # All of Theta is taken anew. The servers may have kept that exchange, so its clock is not used again.
             self.round += self.sent is not None
             self.sent, self.steps = None, 0
 
@@ -304,6 +303,8 @@ class Decoupled(Scheme):
         """
 
         goes_back = True
+        saved = ("v", "last", "turn", "total")
+        transient = ("parts", "kept", "speed", "waiting", "over", "refused", "reason")
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
@@ -441,7 +442,6 @@ class Decoupled(Scheme):
             return Reply(src, MergedFragment(theta=theta, series=number, **self.progress_for(src)))
 
         def progress_for(self, rank: int) -> dict[str, int]:
-            """Returns what every answer says besides weights."""
             steps = self.steps_of(rank)
             return {"version": self.version, "turn": self.turn, "steps": steps, "samples_seen": self.samples_seen}
 

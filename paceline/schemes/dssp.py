@@ -82,6 +82,8 @@ class DSSP(Weighted):
         return self.high
 
     class Server(ClockedServer):
+        transient = ("last", "interval", "r", "granted")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.last: dict[int, float] = {}  # when each worker last pushed

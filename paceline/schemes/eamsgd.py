@@ -30,16 +30,24 @@ from paceline.core.spans import updated
 
 class _Nesterov(ElasticWorker):
     private = ("x", "start")
+    transient = ("made",)
     updates_alone = True
+    made = 0  # local steps that are in no exchange yet
+
+    @property
+    def whole(self) -> bool:
+        return not self.made
 
     def local(self) -> Generator[Effect, Any, Trained]:
         x, v, samples, seconds = self.x, self.v(), 0, 0.0
-        for _ in range(self.scheme.tau):
+        for made in range(self.scheme.tau):
+            self.made = made
             ahead = x if v is None else x + v * self.scheme.delta
             c = yield Compute(ahead)
             moved = updated(self.update, ahead, c.g, c.samples, c.unused)  # x + delta v - eta g, which is x + the new v
             x, v = moved, moved - x
             samples, seconds = samples + c.samples, seconds + c.seconds
+        self.made = 0
         return Trained(x, samples, seconds, v)
 
     def v(self) -> Any:

@@ -42,7 +42,7 @@ On equal machines it is local SGD with one step: BSP.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 from paceline.core.adaptive.step_times import Estimates, Ranked, Smoothing
@@ -129,8 +129,19 @@ class ESync(Scheme):
 
     class Worker(Trainer):
         common = ("round", "samples_seen")
-        steps = 0  # in this incarnation
-        c = 0.0  # seconds of the last step, until the coordinator has been told
+        saved = ("steps", "last")
+        transient = ("c", "made")
+        steps = 0  # that this machine has made
+        last = c = 0.0  # seconds of the last step; c: until the coordinator has been told
+        made = 0  # steps of this round
+
+        @property
+        def whole(self) -> bool:
+            return not self.made
+
+        def load_state(self, state: Mapping[str, Any]) -> None:
+            super().load_state(state)
+            self.c = self.last  # the coordinator of this run has not been told
 
         def run(self) -> Generator[Effect, Any, None]:
             while True:
@@ -147,23 +158,25 @@ class ESync(Scheme):
 
         def local(self) -> Generator[Effect, Any, Trained]:
             yield Tell(COORDINATOR, Entered(round=self.round))
-            step, k, n, seconds = self.train(self.w, 1), 0, 0, 0.0
+            step, k, n, seconds, self.made = self.train(self.w, 1), 0, 0, 0.0, 0
             while True:
                 # Who has never timed a step waits for it: to ask ahead it would have to guess.
                 ahead = self.scheme.delayed_ack and self.steps >= TIMED_FROM
                 ticket = (yield Start(self.query(k, 1))) if ahead else None
                 t = yield step
                 k, n, seconds = k + 1, n + t.samples, seconds + t.seconds
+                self.made = k
                 self.timed(t.seconds)
                 verdict = (yield Wait(ticket)) if ticket else (yield self.query(k, 0))
                 if not verdict.train:
+                    self.made = 0
                     return Trained(t.x, n, seconds, t.memory)
                 step = self.train(t.x, 1, begins=False)
 
         def timed(self, seconds: float) -> None:
             self.steps += 1
             if self.steps >= TIMED_FROM:
-                self.c = max(seconds, SHORTEST_S)
+                self.c = self.last = max(seconds, SHORTEST_S)
 
         def untold(self) -> float:
             """`c`, once: an average must not count a step twice."""

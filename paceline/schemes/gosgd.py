@@ -77,6 +77,8 @@ class GoSGD(Scheme):
     workers_differ = True
 
     class Worker(Holder):
+        transient = ("offered", "offers")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.weight = whole(1.0 / len(self.workers))

@@ -39,7 +39,7 @@ from typing import Any
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Train, Trained, Wait
 from paceline.core.errors import PeerLost, Unexpected
 from paceline.core.message import STATE, Nature
-from paceline.core.role import RoleContext
+from paceline.core.role import RoleContext, found_under, named_under
 from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
 from paceline.core.tiers.group_choice import WithRankGroups
 from paceline.core.tiers.member import GroupMember, TermOver
@@ -47,6 +47,9 @@ from paceline.core.tiers.messages import EnterGroup, GroupBegin, Speaks
 from paceline.core.tiers.outer_server import OuterServer
 from paceline.core.tiers.speakers import SpeakersCoordinator
 from paceline.core.tiers.worker import GROUP_SAMPLES_MAX
+
+REGION = "region"
+"""Stands in a checkpoint before the names of what a region's local server keeps."""
 
 
 @scheme(
@@ -115,6 +118,8 @@ class HALoS(WithRankGroups):
         the global server has been told of. ticket: the exchange under way.
         """
 
+        transient = ("early", "local", "outer", "merged", "since", "told", "ticket")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             self.early: dict[int, None] = {}
             super().__init__(scheme, place)
@@ -126,6 +131,31 @@ class HALoS(WithRankGroups):
             self.merged: Any = None
             self.since = self.told = 0
             self.ticket: Any = None
+
+        # ---- what a resumed run goes on from -----------------------------------------------------------------
+        @property
+        def whole(self) -> bool:
+            return self.inner is not None and self.ticket is None
+
+        def progress(self) -> int:
+            return self.outer.progress() if self.outer is not None else 0
+
+        def state(self) -> dict[str, Any]:
+            found = super().state()
+            if self.local is not None:
+                region = {"w": self.local.w, "merged": self.merged, **self.local.state()}
+                region |= {"ahead": self.local.version - self.since, "untold": self.local.samples_seen - self.told}
+                found |= named_under(REGION, region)
+            return found
+
+        def region_goes_on(self) -> None:
+            """Lets the local server, which has just been made, go on from what was kept of it."""
+            kept = found_under(REGION, self.resumed)
+            if kept:
+                self.goes_on(self.local, REGION)
+                self.local.w, self.merged = kept["w"], kept["merged"]
+                self.since = self.local.version - kept["ahead"]
+                self.told = self.local.samples_seen - kept["untold"]
 
         # ---- upon receiving: the local server --------------------------------------------------------------
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
@@ -197,6 +227,7 @@ class HALoS(WithRankGroups):
             own = self.scheme.inner_scheme
             self.local = own.server(1)(own, self.of_group(0, w=w))
             self.merged = w
+            self.region_goes_on()
             for number, rank in enumerate(self.ranks):
                 if rank in self.away:
                     list(self.local.on_worker_left(0.0, number))

@@ -98,6 +98,7 @@ class Hybrid(Scheme):
     epoch_samples: int = parameter(0, "samples an epoch has; 0: as many as the training set", low=0)
 
     composite = True
+    coordinator_counts = True
 
     @functools.cached_property
     def parsed(self) -> tuple[Phase, ...]:
@@ -172,6 +173,7 @@ class Hybrid(Scheme):
         return any(own.needs_peers for own in self.schemes)
 
     class Worker(PermissionToGoOn):
+        transient = ("ended", "counts", "early", "at", "came_in")
         servers = 1
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -287,6 +289,8 @@ class Hybrid(Scheme):
             return (yield Mean(w, self.workers, tag=f"hybrid/{self.phase}", weight=weight, series=EVERY_BIT)).v
 
     class Server(Inner):
+        transient = ("start", "ended")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.start = place.w  # of this phase

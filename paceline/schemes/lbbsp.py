@@ -115,9 +115,13 @@ class LBBSP(Scheme):
 
     class Worker(Role):
         common = ("round", "samples_seen")
+        transient = ("size", "done")
         round = 0
         size: int | None = None  # of the round that comes; None: to be asked for
         done: Computed | None = None  # the work of this round; a restarted worker hands over the very same
+
+        def go_on_at(self, clock: int) -> None:
+            self.round = clock
 
         def run(self) -> Generator[Effect, Any, None]:
             if self.size is None:  # asked first: those whose round waits for this worker may wait for its report

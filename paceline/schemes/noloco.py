@@ -87,6 +87,7 @@ class NoLoCo(Scheme):
 
         common = ("k", "samples_seen")
         private = ("delta",)
+        transient = ("k", "done", "sent", "parts")
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)

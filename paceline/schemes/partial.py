@@ -54,6 +54,8 @@ class Partial(Payload):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
+        transient = ("lap", "missing")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.lap = Clocks(self.workers)  # exchanges since all last lined up

@@ -128,6 +128,8 @@ class Prague(Scheme):
     class Worker(AnsweredRounds):
         """last: the group averaged with last. done: local steps that are in no group yet. sent: their part."""
 
+        transient = ("last", "done", "sent", "parts")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.last = -1

@@ -78,22 +78,43 @@ class SGP(Scheme):
 
     class Worker(AnsweredRounds):
         common = ("k", "samples_seen")
+        transient = ("k", "late", "mean_weight", "made")
+        made = 0  # steps of this round
+        mean_weight: float | None  # of all workers, as far as this one knows; None: nobody has come
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.k = 0  # rounds sent
             self.late = 1 if scheme.tau else 0
-            self.mean_weight: float | None = None  # of all workers, as far as this one knows; None: nobody has come
+            self.mean_weight = None  # of all workers, as far as this one knows; None: nobody has come
+
+        @property
+        def whole(self) -> bool:
+            return not self.made
+
+        def state(self) -> dict[str, Any]:
+            if not self.scheme.lock_step:
+                return super().state()
+            # All are kept in one round, so their masses are those of one moment.
+            mean = {} if self.mean_weight is None else {"mean_weight": self.mean_weight}
+            return {**super().state(), "k": self.k, "weight": self.weight, **mean}
+
+        def load_state(self, state: Mapping[str, Any]) -> None:
+            super().load_state(state)
+            if "weight" in state:
+                self.k, self.weight, self.mean_weight = state["k"], state["weight"], state.get("mean_weight")
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
             while True:
                 tickets = yield from self.ask(self.k - self.late)
-                for _ in range(max(1, self.scheme.tau)):
+                for made in range(max(1, self.scheme.tau)):
+                    self.made = made
                     c = yield Compute(self.w)
                     samples = c.samples * (len(self.workers) - len(self.away))  # as many as each of the others, too
                     self.w = self.stepped(c)
                 yield from self.give(self.along(sends_to), round=self.k)
+                self.made = 0
                 self.k += 1
                 self.samples_seen += samples if self.scheme.lock_step else 0
                 yield from self.answer_who_asked()

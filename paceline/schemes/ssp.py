@@ -45,6 +45,8 @@ class SSP(Weighted):
         return self.staleness
 
     class Server(ClockedServer):
+        transient = ("s",)
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.s: int = scheme.staleness

@@ -58,6 +58,8 @@ class WeedOut(Payload):
     Worker = ClockedWorker
 
     class Server(ClockedServer):
+        transient = ("of_each", "window", "senders", "times")
+
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.of_each = 1 if scheme.window else REPORTS_OF_EACH

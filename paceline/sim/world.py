@@ -15,7 +15,6 @@ from typing import Any
 from paceline.core.collective.mean_server import MeanServer, mean_model
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
-from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.paramserver.peer_check import OwnPartCheck, OwnResults, PeerCheck
 from paceline.core.paramserver.round import Round
@@ -188,8 +187,7 @@ class World:
         for party in self.servers:
             party.role.load_state_dict(tables)
         for party in self.workers:
-            if isinstance(party.role, ClockedWorker):
-                party.role.clock = clocks[party.me]
+            party.role.go_on_at(clocks[party.me])
 
     def next_worker(self, rank: int, incarnation: int) -> SimulatedProcess:
         """Returns a process that is to take the place of worker `rank`. It has no box yet, only a plain Role."""

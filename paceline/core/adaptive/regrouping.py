@@ -232,6 +232,7 @@ class GroupedWorker(ClockedWorker):
 
     goes_back = False  # the coordinator would have to go back to the groups of that time, too
     servers_count = False  # the coordinator counts exchanges, too
+    transient = ("seconds",)
     seconds = 0.0
 
     def run(self) -> Generator[Effect, Any, None]:
@@ -255,6 +256,8 @@ class GroupedWorker(ClockedWorker):
 
 class GroupedServer(ClockedServer):
     """Makes one round a group; a worker may move to another group with a push."""
+
+    transient = ("rounds_of", "number", "named", "since", "left")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)

@@ -10,7 +10,7 @@ a worker never waits for a part itself: it could be lost with its sender.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.effects import Reply, Tell
 from paceline.core.local.push_sum import Holder
@@ -32,6 +32,8 @@ class AnsweredRounds(Holder):
     told: for all rounds below it this worker has sent its part, or never will. asked: who waits for its part of which
     round. finished: it makes no further round.
     """
+
+    transient: ClassVar[tuple[str, ...]] = ("told", "asked", "finished")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)

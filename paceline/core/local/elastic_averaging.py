@@ -61,6 +61,7 @@ class ElasticWorker(Trainer):
     """
 
     private: ClassVar[tuple[str, ...]] = ("x",)
+    transient: ClassVar[tuple[str, ...]] = ("alpha",)
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -121,6 +122,7 @@ class ElasticServer(ArrivalServer):
     """
 
     takes = Replica
+    transient: ClassVar[tuple[str, ...]] = ("alpha",)
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)

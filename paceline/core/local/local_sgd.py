@@ -44,12 +44,18 @@ class Trainer(Role):
     begins the next round. averaged: parts of the memory of `done` that are averaged already.
     """
 
+    # `start` has been given to the optimizer by the time that a state is kept.
+    transient: ClassVar[tuple[str, ...]] = ("round", "done", "start", "averaged")
+
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.round = 0
         self.done: Trained | None = None
         self.start: Any = RESET if scheme.memory == RESET else KEEP
         self.averaged = 0
+
+    def progress(self) -> int:
+        return self.round
 
     def train(self, x: Any, steps: int, *, begins: bool = True) -> Train:
         """Returns the effect for `steps` local steps from `x`; `begins`: they are the first of a round."""

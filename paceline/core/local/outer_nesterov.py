@@ -24,15 +24,22 @@ class OuterNesterovWorker(Trainer):
 
     common = ("round", "samples_seen", "v")
     private: ClassVar[tuple[str, ...]] = ("x",)
+    saved: ClassVar[tuple[str, ...]] = ("samples_ahead",)
+    transient: ClassVar[tuple[str, ...]] = ("parts", "uncut", "travels", "private")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
         self.x: Any = place.w
         self.v: Any = place.w * 0.0
         self.parts = cut(len(place.w), scheme.fragments)
-        self.whole = len(self.parts) == 1  # nothing is cut
-        if self.whole and not scheme.delay:
+        self.uncut = len(self.parts) == 1
+        self.travels = False  # an exchange, while this worker trains on
+        if self.uncut and not scheme.delay:
             self.private = ()  # type: ignore[misc]  # x is w after an exchange
+
+    @property
+    def whole(self) -> bool:
+        return not self.travels
 
     def run(self) -> Generator[Effect, Any, None]:
         tau, between = self.scheme.delay, self.scheme.h // self.scheme.fragments
@@ -45,13 +52,15 @@ class OuterNesterovWorker(Trainer):
             if self.scheme.memory == AVERAGE:
                 yield from self.average_memory()
             samples = self.samples_ahead + self.done.samples  # all that have moved x since the last exchange
-            minus_delta = x - self.w if self.whole else x[p] - self.w[p]
+            minus_delta = x - self.w if self.uncut else x[p] - self.w[p]
             exchange, ahead = self.mean(minus_delta, float(samples), series=turn), 0
             if tau:
                 ticket = yield Start(exchange)
+                self.travels = True
                 t = yield self.train(x, tau, begins=False)
                 x, ahead = t.x, t.samples
                 mean = yield Wait(ticket)
+                self.travels = False
             else:
                 mean = yield exchange
             self.receive(p, mean.v, x)
@@ -65,10 +74,10 @@ class OuterNesterovWorker(Trainer):
     def receive(self, p: slice, minus_delta: Any, x: Any) -> None:
         """Takes the outer step on fragment `p` with the mean, and mixes it into `x`."""
         alpha = self.scheme.alpha if self.scheme.delay else 0.0
-        w_p, v_p, x_p = (self.w, self.v, x) if self.whole else (self.w[p], self.v[p], x[p])
+        w_p, v_p, x_p = (self.w, self.v, x) if self.uncut else (self.w[p], self.v[p], x[p])
         w, v = self.scheme.outer(w_p, v_p, minus_delta * -1.0)
         x_p = x_p * alpha + w * (1 - alpha) if alpha else w
-        if self.whole:
+        if self.uncut:
             self.v, self.w, self.x = v, w, x_p
         else:
             self.v, self.w, self.x = splice(self.v, p, v), splice(self.w, p, w), splice(x, p, x_p)
@@ -79,11 +88,14 @@ class EagerWorker(Trainer):
 
     x: its weights; y, u: its own outer weights and momentum; w, v: those of all workers, without what is on its way.
     owed: by fragment, Delta' - Delta'_i / M, what the means bring that y has not; without Delta' until that has come.
-    under_way: the exchange that is not over yet. together: samples of all in the last mean.
+    under_way: the exchange that is not over yet. together: samples of all in the last mean. A resumed worker begins the
+    exchange that was under way once more, with the very same part.
     """
 
     common = ("round", "samples_seen", "v")
     private = ("x", "y", "u", "owed")
+    saved = ("together", "samples_ahead")
+    transient = ("parts", "under_way", "part_before")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -94,7 +106,18 @@ class EagerWorker(Trainer):
         self.owed: Any = self.v
         self.parts = cut(len(place.w), scheme.fragments)
         self.under_way: Mean | None = None
+        self.part_before: tuple[Any, float] | None = None  # of a resumed worker: its part of what was under way
         self.together = 0.0
+
+    def state(self) -> dict[str, Any]:
+        part = self.under_way
+        handed_over = {"under_way": part.v, "under_way_samples": part.weight} if part is not None else {}
+        return {**super().state(), **handed_over}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        if "under_way" in state:
+            self.part_before = state["under_way"], state["under_way_samples"]
 
     def load_join_state(self, shown: Mapping[str, Any]) -> None:
         resumed = self.u is not self.v  # what this worker alone has was restored before
@@ -105,7 +128,7 @@ class EagerWorker(Trainer):
     def run(self) -> Generator[Effect, Any, None]:
         while True:
             if self.under_way is None and self.round:
-                self.under_way = self.nothing()
+                self.under_way = self.once_more()
             ticket = (yield Start(self.under_way)) if self.under_way else None
             if self.done is None:
                 self.done = yield self.train(self.x, self.scheme.h // self.scheme.fragments)
@@ -117,11 +140,14 @@ class EagerWorker(Trainer):
         """Returns which fragment has its turn in that round."""
         return self.parts[round % len(self.parts)]
 
-    def nothing(self) -> Mean:
-        """Returns a part without weight in the exchange under way, for a newcomer that needs its mean."""
+    def once_more(self) -> Mean:
+        """Returns this worker's part in the exchange under way where it has none any more: that of the run before, or
+        for a newcomer, which needs the mean, one without weight.
+        """
         turn = (self.round - 1) % len(self.parts)
-        zero = self.v[self.parts[turn]] * 0.0
-        return Mean(zero, self.workers, tag=f"{self.scheme.name}/{self.round - 1}", weight=0.0, series=turn)
+        v, weight = self.part_before or (self.v[self.parts[turn]] * 0.0, 0.0)
+        self.part_before = None
+        return Mean(v, self.workers, tag=f"{self.scheme.name}/{self.round - 1}", weight=weight, series=turn)
 
     def receive(self, mean: Averaged) -> None:
         """Applies the mean to w and v, and keeps it for the next turn of its fragment, when y takes it in."""

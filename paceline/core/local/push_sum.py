@@ -97,8 +97,16 @@ class Holder(Role):
 
     mixed: the model has absorbed another worker's since the last local update. unsound: results of this worker in a row
     that were not finite. spoilt: its optimizer has made local steps that led to such weights.
+
+    A resumed worker goes on from the model that it had. Workers are kept at moments of their own, between which shares
+    travel, so their masses begin anew, all alike.
     """
 
+    saved: ClassVar[tuple[str, ...]] = ("w", "mixed", "spoilt")
+    transient: ClassVar[tuple[str, ...]] = (
+        *("weight", "most", "unsound", "away", "leaving", "changes", "left", "heir", "inbox", "poor", "asked_at"),
+        *("waits", "begins", "unanswered"),
+    )
     updates_alone = True
     mixed = False
     unsound = 0

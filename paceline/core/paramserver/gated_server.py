@@ -38,7 +38,7 @@ The worker's side is `gated_worker.py`; what waits to become an update is in `ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from paceline.core.effects import Data, Reply, Tell
@@ -46,7 +46,7 @@ from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.paramserver.clocks import Clocks
 from paceline.core.paramserver.round import MadeOf, Round
 from paceline.core.paramserver.staleness import Weighting
-from paceline.core.role import Role, RoleContext
+from paceline.core.role import Role, RoleContext, found_under
 from paceline.core.samples.sample_leases import APPLIED, LATE, REFUSED, SampleRanges
 from paceline.core.spans import Spans, updated
 from paceline.core.trace import Applied, Decided
@@ -109,6 +109,11 @@ class ClockedServer(Role):
 
     waits_for_round = True
     goes_back = True
+    transient: ClassVar[tuple[str, ...]] = (
+        *("payload", "settled", "contributing", "weighting", "holds_back", "only_gate", "waits_for_round"),
+        *("rounds", "homes", "waiting", "own", "unused"),  # `own` is kept by rank
+        *("_asks_enough", "_asks_refuse", "_asks_corrected", "_asks_ticked", "_asks_may_go", "_one_for_all"),
+    )
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -158,8 +163,14 @@ class ClockedServer(Role):
         self.done = SampleRanges(tables.get("done", ()))
         self.samples_seen = tables.get("samples_seen", self.samples_seen)
 
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), **{f"own.{rank}": x for rank, x in self.own.items()}}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.own = {int(rank): x for rank, x in found_under("own", state).items()}
+
     def _answers(self, question: str) -> bool:
-        """Returns True if the scheme overrides the method `question`."""
         return getattr(type(self), question) is not getattr(ClockedServer, question)
 
     # ---- what a scheme may answer differently ------------------------------------------------------------
@@ -168,7 +179,6 @@ class ClockedServer(Role):
         return ((rank,) for rank in self.workers)
 
     def enough(self, group: Round) -> bool:
-        """Returns True if the round can become an update."""
         return group.complete
 
     def refuse(self, rank: int) -> str | None:
@@ -242,7 +252,6 @@ class ClockedServer(Role):
         self.clocks.drop(rank)
         self.untold.discard(rank)
         self.waiting.pop(rank, None)
-        self.own.pop(rank, None)
         self.shift.pop(rank, None)  # so that the next newcomer changes `mark_of`, and this server is copied again
         group = self.rounds.pop(rank)
         group.members.discard(rank)
@@ -257,6 +266,7 @@ class ClockedServer(Role):
         if self.gate is not None:
             self.gate.came(rank)
         self.clocks.add(rank)
+        self.own.pop(rank, None)  # not when it left: a checkpoint of the end has its weights, too
         self.shift[rank] = None
         self.seen[rank] = self.version
         self.rounds[rank] = self.homes.setdefault(rank, Round(()))
@@ -335,7 +345,6 @@ class ClockedServer(Role):
         return self._close(now, group) if group.complete else (src,)
 
     def _count_rejected(self, now: float, rank: int, samples: int, data: Data) -> None:
-        """Counts a contribution that is rejected for good."""
         self.samples_seen += samples
         if self.note:
             self._note_update(now, (rank,), self.version - self.seen[rank], 0.0, samples)
@@ -384,15 +393,12 @@ class ClockedServer(Role):
                 self.settled(rank, fate, pieces)
 
     def _rounds(self) -> Collection[Round]:
-        """Returns each round once, also the rounds of those who have left."""
         return {id(group): group for group in self.homes.values()}.values()
 
     def samples_waiting(self) -> int:
-        """Returns the samples in rounds that are not updates yet."""
         return sum(group.samples_waiting for group in self._rounds())
 
     def pending(self, rank: int) -> Data:
-        """Returns the leased samples in contributions of `rank` that wait for their round."""
         return tuple(piece for group in self._rounds() for piece in group.pending(rank))
 
     def move(self, ranks: Collection[int], v: Any, samples: int, weight: float) -> None:
@@ -438,14 +444,12 @@ class ClockedServer(Role):
 
     # ---- reasons -----------------------------------------------------------------------------------------
     def _explain_update(self, now: float, ranks: Collection[int], staleness: int, weight: float, samples: int) -> None:
-        """Records an update, and where its weight is 0 that it was dropped."""
         contributors = tuple(sorted(ranks))
         self._note_update(now, contributors, staleness, weight, samples)
         if weight == 0:
             self._decide(now, contributors[0], "dropped", f"{staleness} versions late")
 
     def _explain_drop(self, now: float, rank: int, push: Push, reason: str) -> None:
-        """Records that a contribution was dropped, and why."""
         if self.note:
             self._note_update(now, (rank,), self.version - self.seen[rank], 0.0, push.samples)
             self._decide(now, rank, "dropped", reason)

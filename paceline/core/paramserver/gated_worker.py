@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.effects import KEEP, SERVERS, STREAMS, Call, Compute, Effect, Train, memory_after
 from paceline.core.paramserver.gated_server import DELTA, GRADIENT, Pull, Push, Weights
@@ -24,6 +24,8 @@ class ClockedWorker(Role):
     common = ("clock",)
     servers_count = True
     goes_back = True
+    # `memory` has been given to the optimizer by the time that a state is kept.
+    transient: ClassVar[tuple[str, ...]] = ("steps", "payload", "memory", "pushed")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -64,6 +66,9 @@ class ClockedWorker(Role):
             self.let_go()
         unused = of.unused if self.payload == GRADIENT else ()
         return Push(g=v, clock=self.clock + 1, samples=of.samples, data=of.data, unused=unused)
+
+    def go_on_at(self, clock: int) -> None:
+        self.clock = clock
 
     def progress(self) -> int:
         """Returns the clock, which a loop asks for twice in a step."""

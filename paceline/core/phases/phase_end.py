@@ -71,6 +71,7 @@ AGAIN_MAX = 16
 class PermissionToGoOn(Inner):
     """Runs a worker's role of the phase as it is, but asks for permission before the work of an exchange."""
 
+    transient: ClassVar[tuple[str, ...]] = ("now", "entered", "granted", "steps", "samples", "exchanges")
     servers: int  # 0 where there are none
     now = 0.0  # when the last message came
 

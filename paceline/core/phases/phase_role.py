@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from paceline.core.effects import Reply, Tell
 from paceline.core.role import Phased, Role, RoleContext
@@ -13,6 +13,8 @@ from paceline.core.scheme import Scheme
 
 class Inner(Role):
     """Passes everything on to `inner`, the role of the present phase; `scheme.schemes` has the scheme of each phase."""
+
+    transient: ClassVar[tuple[str, ...]] = ("phase", "inner", "left")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.phase, self.inner = (

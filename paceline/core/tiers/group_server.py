@@ -168,6 +168,11 @@ class ClockedGroup(GroupServer):
             yield from self.hear(self.now, src, message)
         self.timed = False  # the first message from now on tells the time
 
+    @property
+    def begins(self) -> bool:
+        """Returns True if the group has begun the present work, and made no exchange of it."""
+        return self.state == OPEN and not self.progress
+
     def begin(self, member: int) -> Reply:
         return Reply(member, GroupBegin(steps=max(1, self.steps)))
 

@@ -20,8 +20,11 @@ from typing import Any, ClassVar
 from paceline.core.collective.mean_server import Part
 from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Reply, Start, Tell
 from paceline.core.errors import PeerLost
-from paceline.core.role import GradientCheck, Role, RoleContext
+from paceline.core.role import GradientCheck, Role, RoleContext, found_under
 from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, Speaker, WhoSpeaks
+
+INNER = "inner"
+"""Stands in a checkpoint before the names of what the role inside keeps."""
 
 
 class TermOver(Exception):  # noqa: N818  a state, not a fault
@@ -32,10 +35,15 @@ class GroupMember(Role):
     """Takes part in its group. `averages`: members average among themselves, instead of pushing to a server.
 
     number: its place in the group, by which the inner scheme knows it. cast: the number of that in which `inner` was
-    made. round: under way. turn: the last that was finished.
+    made. round: under way. turn: the last that was finished. resumed: what roles inside, which are not made yet, go on
+    from.
     """
 
     averages: ClassVar[bool] = False
+    transient: ClassVar[tuple[str, ...]] = (
+        *("map", "group", "ranks", "number", "speaker", "away", "gone_meanwhile", "term", "lost_speaker", "resumed"),
+        *("inner", "round", "cast", "turn", "began_at", "samples_before"),
+    )
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -47,7 +55,20 @@ class GroupMember(Role):
         self.away: set[int] = set()
         self.gone_meanwhile: set[int] = set()  # who has left or was lost since this worker asked who speaks
         self.term = 0
+        self.resumed: dict[str, Any] = {}
         self.begin_term()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.resumed = dict(state)
+
+    def goes_on(self, role: Role, head: str) -> Role:
+        """Lets a role inside, which has just been made, go on from what was kept of it, if anything was."""
+        state = found_under(head, self.resumed)
+        self.resumed = {name: value for name, value in self.resumed.items() if not name.startswith(f"{head}.")}
+        if state:
+            role.load_state(state)
+        return role
 
     def begin_term(self) -> None:
         """Forgets what belonged to the last speaker's term."""
@@ -68,7 +89,7 @@ class GroupMember(Role):
                 self.speaker, self.term = found, found.term
             with contextlib.suppress(TermOver):
                 yield from self.speak() if self.speaker.rank == self.me else self.follow()
-            self.speaker = None
+            self.speaker, self.resumed = None, {}
 
     def speak(self) -> Generator[Effect, Any, None]:
         """Speaks for the group, until the run is over."""
@@ -117,7 +138,7 @@ class GroupMember(Role):
     def member(self, scheme: Any, cast: Iterable[int] = (), w: Any = None) -> Role:
         """Returns this member's role in the inner scheme; a new one if it has none. `cast`: all of the group if ()."""
         if self.inner is None:
-            self.inner = scheme.worker(1)(scheme, self.of_group(self.number, tuple(cast), w))
+            self.inner = self.goes_on(scheme.worker(1)(scheme, self.of_group(self.number, tuple(cast), w)), INNER)
         return self.inner
 
     def of_group(self, me: int, workers: tuple[int, ...] = (), w: Any = None) -> RoleContext:

@@ -13,17 +13,22 @@ the last member of a group leaves         the outer server hears that the group 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from paceline.core.effects import Reply, Tell
-from paceline.core.role import GradientCheck, Role, RoleContext
+from paceline.core.role import GradientCheck, Role, RoleContext, found_under, named_under
 from paceline.core.tiers.messages import Heard, Speaks
 from paceline.core.trace import Applied, Decided, Record
+
+OUTER = "outer"
+"""Stands in a checkpoint before the names of what the outer scheme's role keeps."""
 
 
 class OuterServer(Role):
     """Holds one shard of the model, by the outer scheme's server."""
+
+    transient = (*("map", "speaker", "author", "waiting", "clocks", "here", "away", "known", "early", "seen", "outer"),)
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.map = scheme.rank_groups(place)
@@ -52,6 +57,12 @@ class OuterServer(Role):
         )
         self.outer: Role = scheme.outer_scheme.server(1)(scheme.outer_scheme, own)
         super().__init__(scheme, place)
+
+    def state(self) -> dict[str, Any]:
+        return named_under(OUTER, self.outer.state())
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self.outer.load_state(found_under(OUTER, state))
 
     @property
     def w(self) -> Any:

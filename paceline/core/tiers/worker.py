@@ -19,12 +19,14 @@ from typing import Any
 from paceline.core.effects import SERVERS, Call, Compute, Computed, Effect, Reply, Tell, Train, Trained
 from paceline.core.errors import PeerLost, Unexpected
 from paceline.core.paramserver.gated_server import Pull
-from paceline.core.role import Role, RoleContext
+from paceline.core.role import Role, RoleContext, found_under, named_under
 from paceline.core.tiers.group_server import DONE, AveragingGroup, ClockedGroup, GradientMean
-from paceline.core.tiers.member import GroupMember, TermOver
+from paceline.core.tiers.member import INNER, GroupMember, TermOver, exchanges
 from paceline.core.tiers.messages import RoundOver, Speaks
 from paceline.core.validation.bounds import SAMPLES_MAX
 
+OUTER, GROUP = "outer", "group"
+"""Stand in a checkpoint before the names of what the roles keep that a speaker has besides a member's."""
 GROUP_SAMPLES_MAX = SAMPLES_MAX // 8
 """A group counts no more for one piece of work: an outer scheme may add a few up, and one member may have lied."""
 
@@ -35,6 +37,8 @@ class TierWorker(GroupMember):
     early: what others said before this worker knew that it speaks.
     wanted: the effect of its own inner role that comes next, if that is known; value: the result of the last one.
     """
+
+    transient = ("now", "early", "outer", "server", "inner_run", "wanted", "value")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.now = 0.0
@@ -48,6 +52,37 @@ class TierWorker(GroupMember):
         self.inner_run: Generator[Effect, Any, None] | None = None
         self.wanted: Effect | None = None
         self.value: Any = None
+
+    # ---- what a resumed run goes on from ---------------------------------------------------------------------
+    @property
+    def whole(self) -> bool:
+        """Returns True where the outer scheme has just given the group work."""
+        if self.inner is None or not self.inner.whole:
+            return False
+        if self.outer is None:
+            return True
+        begins = exchanges(self.inner) == self.began_at if self.averages else self.server.begins  # type: ignore[union-attr]
+        return self.outer.whole and begins
+
+    def progress(self) -> int:
+        return self.outer.progress() if self.outer is not None else 0
+
+    def state(self) -> dict[str, Any]:
+        found = super().state()
+        if self.outer is not None:
+            found |= named_under(OUTER, self.outer.state())
+        if isinstance(self.server, ClockedGroup) and self.server.server is not None:
+            found |= named_under(GROUP, self.server.server.state())
+        # Members of larger groups are kept at moments of their own, and would disagree about what they have in common.
+        if self.inner is not None and len(self.ranks) == 1:
+            shared = self.inner.join_state() if self.averages else {}
+            found |= named_under(INNER, {**shared, **self.inner.state()})
+        return found
+
+    def goes_on(self, role: Role, head: str) -> Role:
+        if head == INNER and self.averages:
+            role.load_join_state(found_under(head, self.resumed))
+        return super().goes_on(role, head)
 
     # ---- upon receiving ------------------------------------------------------------------------------------
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
@@ -106,8 +141,7 @@ class TierWorker(GroupMember):
         """Returns the outer scheme's worker, to which groups are workers."""
         groups, outer = tuple(range(len(self.map.groups))), self.scheme.outer_scheme
         place = dataclasses.replace(self.place, me=self.group, workers=groups, note=None, seconds_per_step=(), w=w)
-        role: Role = outer.worker(2)(outer, place)
-        return role
+        return self.goes_on(outer.worker(2)(outer, place), OUTER)
 
     def serve_group(self) -> Iterator[Tell | Reply]:
         """Makes the group's server, and takes up what others have sent it already."""
@@ -150,6 +184,8 @@ class TierWorker(GroupMember):
         server = self.server
         assert isinstance(server, ClockedGroup)
         yield from self.in_ranks(server.open(w, steps))
+        assert server.server is not None
+        self.goes_on(server.server, GROUP)
         role = self.member(self.scheme.inner_for(steps))
         while server.state != DONE:
             if self.inner_run is None:
@@ -163,7 +199,6 @@ class TierWorker(GroupMember):
                 self.value, self.wanted = value, None
         server.take()
         seconds = max(server.ended - server.began, 0.0)
-        assert server.server is not None
         if isinstance(server.server, GradientMean):
             return Computed(server.server.g, min(server.server.samples, GROUP_SAMPLES_MAX), seconds)
         return Trained(server.server.w, min(server.samples, GROUP_SAMPLES_MAX), seconds)

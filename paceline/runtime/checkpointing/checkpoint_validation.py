@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from paceline.checkpoint.folder_store import MODEL, FolderStore
 from paceline.checkpoint.manifest import Damaged, FileEntry, Manifest
 from paceline.checkpoint.manifest_facts import check as check_facts
-from paceline.checkpoint.manifest_facts import count, number, numbers
+from paceline.checkpoint.manifest_facts import count, kept, number, numbers
 from paceline.checkpoint.strict_json import decoded
 
 OPTIMIZER = "optimizer.safetensors"
@@ -141,5 +141,6 @@ WORKER: Mapping[str, Callable[[Any], bool]] = {
     "rule": numbers,
     "user": numbers,
     "common": _table,
+    "kept": kept,
 }
 """By key of a worker's JSON file, what its value must fulfil. Keys that are not in the table may have any value."""

@@ -177,6 +177,7 @@ class ResumePoint:
     def memories(self, rank: int) -> WorkerState | None:
         """Returns what worker `rank` remembers; None where it begins anew. Raises ConfigError for a file that cannot be
         read."""
+        from paceline.runtime.checkpointing.slice_capture import KEPT
         from paceline.runtime.checkpointing.worker_position import Position as Stand
         from paceline.runtime.checkpointing.worker_state import COMMON, RULE, USER, WorkerState, under
 
@@ -191,6 +192,7 @@ class ResumePoint:
         return WorkerState(
             entry=Stand.from_json(facts["entry"]),
             rng=facts.get("rng") if there else None,
+            kept=facts.get(KEPT, {}) if there else {},
             tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},
             counts=facts["counts"] if there else {},
             scales={**(facts.get("scales", {}) if there else {}), **self._scales_of_common()},
@@ -226,8 +228,18 @@ class ResumePoint:
             return f"{head}: just where it was"
         kept = "weights, optimizer and samples" if self.optimizer_fits else "weights and samples"
         if self.same:
-            return f"{head}: {kept} go on, and so does what each worker remembers"
+            return f"{head}: {kept} go on, and so does what each worker remembers{self._but}"
         return f"{head}: {kept} go on, clocks and what workers remember begin anew"
+
+    @property
+    def _but(self) -> str:
+        if "whole" not in self.facts:
+            return "; an older version wrote it: what else servers and roles keep, such as outer momenta, begins anew"
+        if self.config.scheme().coordinator_counts:
+            return "; its phases begin anew, with the first"
+        if not self.facts["whole"]:
+            return "; its run ended within an exchange, whose local steps are lost"
+        return ""
 
     @property
     def optimizer_fits(self) -> bool:

@@ -14,7 +14,7 @@ the same round.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,9 +33,12 @@ from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import CHECKPOINT, LOCK_STEP, SNAPSHOT, VERSION, kept, of_capture, publish_state
 from paceline.runtime.checkpointing.disk_buffer import DiskBuffer, on_disk, unspooled
+from paceline.runtime.checkpointing.role_state import load, taken_apart, unscaled
 
-WEIGHTS = "weights"
-"""The name of a slice's weights among its vectors."""
+WEIGHTS, ROLE = "weights", "role"
+"""The name of a slice's weights among its vectors, and what stands before the names of those that its role keeps."""
+KEPT, SCALES = "kept", "scales"
+"""The names of the facts that a role keeps, and of the scales of its vectors."""
 NOTHING = Flat.wrap(torch.empty(0))
 """The vector of an answer that consists of facts alone."""
 
@@ -90,7 +93,8 @@ class Captures:
         """Keeps slice `at` if it has reached the wanted version and is not kept yet."""
         hosted = self._hosted[at]
         if hosted.role is not None and self._wanted.keeps(at, _version(hosted)):
-            state = of_capture(state_of(hosted.role, self._rules[at]), self._wanted.number)
+            taken = state_to_keep if self._purpose == CHECKPOINT else state_of
+            state = of_capture(taken(hosted.role, self._rules[at]), self._wanted.number)
             self._kept[at] = on_disk(state, self._spool) if self._spool else state
             hosted.after.pop(self._purpose, None)
             if self._wanted.complete:
@@ -125,7 +129,9 @@ def _version(hosted: ServedSlice) -> int | None:
 
 
 def _lock_step(role: Role | None) -> bool:
-    """Returns True if everybody waits for one round of all workers."""
+    """Returns True if everybody waits for one round of all workers, as one that is alone does."""
+    if role is not None and len(role.workers) == 1:
+        return True
     clocked = isinstance(role, ClockedServer) and role.waits_for_round
     return clocked and len(set(map(id, role.homes.values()))) == 1  # type: ignore[union-attr]
 
@@ -138,9 +144,19 @@ def state_of(role: Role, rule: ServerOptimizer) -> SliceState:
     w, _ = role.model()
     numbers, vectors = state_of_rule(rule, len(w))
     facts: dict[str, Any] = {"numbers": numbers, "lr": rule.lr, "tables": role.state_dict()}
-    if isinstance(role, ClockedServer):
-        facts |= {"version": role.version, "lock_step": _lock_step(role)}
+    version = getattr(role, "version", None)
+    if version is not None:
+        facts |= {"version": version, "lock_step": _lock_step(role)}
     return SliceState({WEIGHTS: w, **vectors}, facts)
+
+
+def state_to_keep(role: Role, rule: ServerOptimizer) -> SliceState:
+    """Returns the same with all else that a role keeps for a later run (`Role.state`)."""
+    state = state_of(role, rule)
+    kept, of_role = taken_apart(role.state())
+    vectors, scales = unscaled({f"{ROLE}.{name}": v for name, v in of_role.items()})
+    more = {KEPT: kept, SCALES: scales, "samples_seen": role.samples_seen}
+    return SliceState({**state.vectors, **vectors}, {**state.facts, **more})
 
 
 def state_of_rule(rule: ServerOptimizer, length: int) -> tuple[dict[str, float], dict[str, Flat]]:
@@ -177,4 +193,53 @@ def load_rule(rule: ServerOptimizer, numbers: dict[str, float], vectors: dict[st
     """
     own = rule.state()
     state: dict[str, Any] = {name: v if name in own else torch.tensor(v) for name, v in numbers.items()}
-    rule.load_state({**state, **vectors, "lr": rule.lr})
+    of_rule = {name: v for name, v in vectors.items() if not name.startswith(f"{ROLE}.")}
+    rule.load_state({**state, **of_rule, "lr": rule.lr})
+
+
+def on_one_scale(
+    vectors: dict[str, Tensor],
+    numbers: dict[str, float],
+    numbers_of: Sequence[dict[str, float]],
+    parts: Sequence[slice],
+) -> None:
+    """Multiplies momentum out where slices keep it with different scales, so that one number holds for the whole
+    vector.
+
+    The scale of a slice depends on whose push came first. Where all slices agree, nothing changes, so nothing is
+    rounded.
+    """
+    for name in vectors:
+        head, momentum, rest = name.rpartition("momentum")  # with the head of a rule within a rule
+        scales = [of.get(f"{head}scale", 1.0) for of in numbers_of]
+        if momentum and not rest and len(set(scales)) > 1:
+            for part, scale in zip(parts, scales, strict=True):
+                vectors[name][part] *= scale
+            numbers[f"{head}scale"] = 1.0
+
+
+def role_of_model(
+    vectors: dict[str, Tensor], facts_of: Sequence[dict[str, Any]], parts: Sequence[slice]
+) -> dict[str, Any]:
+    """Returns what the roles of all slices keep besides vectors; `facts_of`: of each slice.
+
+    The values of the first slice go for all. Vectors whose slices have unlike scales are multiplied out.
+    """
+    scales: dict[str, float] = {}
+    for name in [name for name in vectors if name.startswith(f"{ROLE}.")]:
+        found = [of.get(SCALES, {}).get(name, 1.0) for of in facts_of]
+        if len(set(found)) == 1:
+            scales |= {name: found[0]} if found[0] != 1.0 else {}
+            continue
+        for part, scale in zip(parts, found, strict=True):
+            vectors[name][part] *= scale
+    return {KEPT: facts_of[0].get(KEPT, {}), SCALES: scales}
+
+
+def load_role(role: Role, facts: Mapping[str, Any], vectors: Mapping[str, Tensor]) -> None:
+    """Lets the role of a slice go on from what was kept; `vectors`: its parts of those of the model. Raises
+    ConfigError."""
+    head = f"{ROLE}."
+    own = {name.removeprefix(head): v for name, v in vectors.items() if name.startswith(head)}
+    scales = {name.removeprefix(head): scale for name, scale in facts.get(SCALES, {}).items()}
+    load(role, facts.get(KEPT, {}), own, scales)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,9 +30,8 @@ from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import fetch, kept, publish_state
-from paceline.runtime.checkpointing.slice_capture import NOTHING, state_of
+from paceline.runtime.checkpointing.slice_capture import NOTHING, on_one_scale, role_of_model, state_to_keep
 from paceline.runtime.checkpointing.slice_numbers import of_model, of_slice
-from paceline.runtime.checkpointing.writer import on_one_scale
 
 LOADED, TAKEN = "loaded", "taken"
 """Under these names worker 0 publishes what it has loaded, and a server publishes that it has taken it."""
@@ -40,10 +39,13 @@ LOADED, TAKEN = "loaded", "taken"
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Holds what the servers keep: vectors as long as the model, and numbers of the rule counted over the model."""
+    """Holds what the servers keep: vectors as long as the model, numbers of the rule counted over the model, and what
+    else the roles keep.
+    """
 
     vectors: dict[str, Tensor]
     numbers: dict[str, float]
+    of_role: dict[str, Any] = field(default_factory=dict)
 
 
 class StatesOnRequest:
@@ -60,7 +62,7 @@ class StatesOnRequest:
         """Publishes the state of slice `at` for a worker, and keeps its vectors until that has read them."""
         role = self._hosted[at].role
         assert role is not None, "asked for before training"
-        state = self._kept[rank, at] = state_of(role, self._rules[at])
+        state = self._kept[rank, at] = state_to_keep(role, self._rules[at])
         for name in state.vectors:
             self._node.published[kept(_of(rank), name)] = functools.partial(self._vector, rank, name)
         return publish_state(state.facts, state.vectors, NOTHING)
@@ -90,7 +92,8 @@ def read_servers(node: Node, rank: int, layout: Layout, tensors: Sequence[int]) 
     numbers_of = [state.facts["numbers"] for state in each]
     numbers = dict(numbers_of[0])
     on_one_scale(vectors, numbers, numbers_of, layout.slices)
-    return ServerState(vectors, of_model(numbers, numbers_of, layout, tensors))
+    of_role = role_of_model(vectors, [state.facts for state in each], layout.slices)
+    return ServerState(vectors, of_model(numbers, numbers_of, layout, tensors), of_role)
 
 
 def _copy(v: Any) -> Tensor:
@@ -106,7 +109,7 @@ def give_servers(node: Node, state: ServerState, samples: int, layout: Layout, t
     def facts(number: int) -> Any:
         """Returns what the state of a slice consists of, without its vectors."""
         part = layout.slices[number]
-        own = {"numbers": of_slice(state.numbers, part, tensors), "samples": samples}
+        own = {"numbers": of_slice(state.numbers, part, tensors), "samples": samples, **state.of_role}
         return publish_state(own, state.vectors, NOTHING)
 
     def vector(name: str, number: int) -> Any:

@@ -9,6 +9,9 @@ under way.
     contributed   positions {5, 6}; 6 is handed over, 5 was answered
     between       6 is answered; if a checkpoint wants 6 or less: copy, publish
     on_rollback   the servers went back before 6 arrived: positions {5}
+
+Where one exchange takes several pieces of work, each is `contributed` to the same one, and `between` says how many
+exchanges are over. Nothing is copied where the role is in the middle of one.
 """
 
 from __future__ import annotations
@@ -78,6 +81,7 @@ class PositionLog:
         self._entries: dict[int, Position] = {}
         self._lock = threading.Lock()
         self._wanted = FORGET
+        self._whole = True
         self._last: Kept | None = None  # once there will be no other
         self._shown: list[str] = []
         node.published[VERSION] = lambda _slice: (NOTHING, float(self._met))
@@ -96,10 +100,10 @@ class PositionLog:
 
     def contributed(self, steps: int, position: int) -> None:
         """Notes the position after a contribution: backward is over, and the next forward has not begun."""
-        self._handed_over += 1
-        before = self._entries.get(self._handed_over - 1)
+        self._handed_over = self._met + 1
+        before = self._entries.get(self._met)
         now = Position(steps, position, self._generators())
-        self._entries = {self._handed_over: now, **({self._handed_over - 1: before} if before else {})}
+        self._entries = {self._handed_over: now, **({self._met: before} if before else {})}
 
     def _generators(self) -> tuple[Tensor, ...]:
         """Returns the states of all generators of this worker."""
@@ -112,17 +116,26 @@ class PositionLog:
             del self._entries[self._handed_over]
             self._handed_over -= 1
 
-    def between(self) -> None:
-        """Notes that all contributions are answered, and captures if a checkpoint waits for that."""
-        self._met = self._handed_over
-        if self._wanted != FORGET:  # most of the time nobody asks: then this is all
+    def between(self, exchanges: int | None = None, *, whole: bool = True) -> None:
+        """Notes that all contributions are answered, and captures if a checkpoint waits for that.
+
+        exchanges: that are over, where that is known: an exchange may take several contributions. whole: the role is
+        not in the middle of one.
+        """
+        over, self._whole = self._handed_over if exchanges is None else exchanges, whole
+        if whole or over > self._met:
+            before, last = self._entries.get(over - 1), self._entries[max(self._entries)]
+            self._entries = {over: last, **({over - 1: before} if before else {})}
+            self._met = self._handed_over = over
+        if whole and self._wanted != FORGET:  # most of the time nobody asks: then this is all
             with self._lock:
                 if FORGET != self._wanted <= self._met:
                     self._show(self._large())
 
     def end(self) -> None:
         """Notes that this worker trains no more, and captures its last state."""
-        kept_last = self._large()
+        facts, vectors = self._large()
+        kept_last = {**facts, "whole": self._whole}, vectors
         with self._lock:
             self._last = kept_last
             if self._wanted != FORGET:

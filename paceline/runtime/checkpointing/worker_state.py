@@ -7,7 +7,7 @@ Vectors go by name, and none is longer than the model, for which receivers have 
     user.NAME       the same of the user's own optimizer, where it makes local steps
     residual.ROW    what a codec has not sent yet, over all slices; residual.ROW.NAME: what else the codec keeps of it
     buffers         batch-norm statistics
-    own.NAME        what this worker's role alone has; common.NAME: what is equal on all workers
+    own.NAME        what this worker's role keeps; common.NAME: what is equal on all workers
     weights, ...    model and optimizer, where the workers hold them
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -29,19 +29,21 @@ from paceline.core.vector import cut
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.node import Node
-from paceline.runtime.checkpointing.slice_capture import load_rule, state_of, state_of_rule
+from paceline.runtime.checkpointing.role_state import load, taken_apart, unscaled
+from paceline.runtime.checkpointing.slice_capture import KEPT, load_rule, state_of, state_of_rule
 from paceline.runtime.checkpointing.worker_position import Kept, Position
 from paceline.runtime.worker.steps.local_work import LocalWork
 
 MEMORY, RULE, BUFFERS, RESIDUAL, OWN, COMMON = "memory", "rule", "buffers", "residual", "own", "common"
+T = TypeVar("T")
 USER = "user"
 """The name of what a script's own `state` holds."""
 
 
 def by_round(scheme: Scheme, servers: int) -> bool:
     """Returns True if the workers hold one and the same model and meet for nothing but means. Then one speaks
-    for all."""
-    alone = scheme.server(servers) is None and scheme.Coordinator is None and not scheme.needs_peers
+    for all. A coordinator that they ask besides keeps nothing that the model is made of."""
+    alone = scheme.server(servers) is None and not scheme.composite and not scheme.needs_peers
     return alone and not scheme.workers_differ and scheme.uses_mean(servers)
 
 
@@ -51,6 +53,7 @@ class WorkerState:
 
     entry      where it stood in its data, and its generators
     rng        state of the role's own generator, if it has one
+    kept       values of the role that are no vectors, by name
     tensors    by the names above
     counts     vectors that a codec has encoded, by row
     common     what is equal on all workers; None where the servers hold the model
@@ -61,6 +64,7 @@ class WorkerState:
 
     entry: Position
     rng: Any = None
+    kept: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     scales: Mapping[str, float] = field(default_factory=dict)
@@ -84,8 +88,8 @@ class WorkerStateCapture:
         """Returns the facts and vectors of this moment; what will change is copied."""
         role = self._node.role
         facts, vectors = of_stage(self._node.channel.stage, self._node.out.cut.slices)
-        own = {name: getattr(role, name) for name in role.private}
-        vectors |= {f"{OWN}.{name}": v for name, v in own.items() if hasattr(v, "nbytes")}
+        facts[KEPT], own = taken_apart(role.state())
+        vectors |= {f"{OWN}.{name}": v for name, v in own.items()}
         if role.updates_alone:
             facts[RULE], of_rule = state_of_rule(self._update, self._length)
             vectors |= {f"{RULE}.{name}": v for name, v in of_rule.items()}
@@ -100,23 +104,18 @@ class WorkerStateCapture:
             vectors[BUFFERS] = self._buffers.snapshot()
         if by_round(self._scheme, self._servers):
             state, shown = state_of(role, self._update), role.join_state()
-            lock_step = not self._scheme.trains_locally
+            lock_step = self._scheme.lock_step
             facts |= {"model": [*state.vectors], "numbers": state.facts["numbers"], "lock_step": lock_step}
-            facts["common"] = {name: v for name, v in shown.items() if not hasattr(v, "nbytes")}
+            facts["common"], common = taken_apart(shown)
             vectors |= state.vectors
-            vectors |= {f"{COMMON}.{name}": v for name, v in shown.items() if hasattr(v, "nbytes")}
-        # Multiplied out they would be rounded, and what comes of them would have other bits.
-        scaled = {name: v for name, v in vectors.items() if _of_role(name) and isinstance(v, Flat) and v.scale != 1.0}
-        facts["scales"] = {name: v.scale for name, v in scaled.items()}
-        return facts, {**vectors, **{name: Flat.wrap(v.tensor) for name, v in scaled.items()}}
+            vectors |= {f"{COMMON}.{name}": v for name, v in common.items()}
+        of_role, facts["scales"] = unscaled({name: v for name, v in vectors.items() if _of_role(name)})
+        return facts, {**vectors, **of_role}
 
     def give_back(self, memories: WorkerState) -> None:
         """Restores `memories` in a worker whose role has just been made."""
         role, tensors, scales = self._node.role, memories.tensors, memories.scales
-        for name in role.private:
-            own = f"{OWN}.{name}"
-            if own in tensors:
-                setattr(role, name, Flat.copy_of(tensors[own]) * scales.get(own, 1.0))
+        load(role, memories.kept, under(OWN, tensors), under(OWN, scales))
         if memories.rng is not None:
             version, numbers, gauss = memories.rng
             role.rng = random.Random()
@@ -144,9 +143,9 @@ def _of_role(name: str) -> bool:
     return name.startswith((f"{OWN}.", f"{COMMON}."))
 
 
-def under(head: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns the tensors named HEAD.NAME, by NAME."""
-    return {name.removeprefix(f"{head}."): v for name, v in tensors.items() if name.startswith(f"{head}.")}
+def under(head: str, found: Mapping[str, T]) -> dict[str, T]:
+    """Returns what is named HEAD.NAME, by NAME."""
+    return {name.removeprefix(f"{head}."): v for name, v in found.items() if name.startswith(f"{head}.")}
 
 
 def of_optimizer(memory: Flat | None, length: int) -> dict[str, Flat]:

@@ -23,7 +23,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -57,10 +57,10 @@ from paceline.live.state.slice_state import CAPTURE, CHECKPOINT, LOCK_STEP, VERS
 from paceline.runtime.checkpointing.background_capture import BackgroundCapture
 from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
-from paceline.runtime.checkpointing.slice_capture import WEIGHTS
+from paceline.runtime.checkpointing.slice_capture import WEIGHTS, on_one_scale, role_of_model
 from paceline.runtime.checkpointing.slice_numbers import of_model
 from paceline.runtime.checkpointing.worker_position import AT_ONCE
-from paceline.runtime.checkpointing.worker_state import by_round
+from paceline.runtime.checkpointing.worker_state import BUFFERS, by_round
 from paceline.runtime.run_folder.lock_file import LockFence
 
 AHEAD_MAX = 128
@@ -73,11 +73,15 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """Holds what was kept of the model, and of each worker. `aligned`: everything is of one round."""
+    """Holds what was kept of the model, and of each worker.
+
+    aligned: everything is of one round. whole: no worker was within an exchange, as one may be where the run ends.
+    """
 
     facts: Facts
     workers: dict[int, Facts]
     aligned: bool
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +239,8 @@ class CheckpointWriter:
         facts = moment.facts
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
-        samples = round(facts.get("numbers", {}).get("samples_seen", 0))
-        samples = self._samples_of_loop(moment, workers) or samples or max(self._samples, self._session.total_samples)
+        samples = self._samples_of_loop(moment, workers) or _samples_in(facts)
+        samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in self._module.state_dict().items()}
         written = {CHECKPOINT_ID: token_hex(8)}
         contents: dict[str, Iterable[bytes]] = {MODEL: [save(model, written)]}
@@ -260,6 +264,7 @@ class CheckpointWriter:
             "identity": identity(self._config, self._optimizer),
         } | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
+        facts["whole"] = moment.whole
         failing = False
         for shelf_of in (lambda: self._folder, self._store):
             try:
@@ -292,7 +297,6 @@ class CheckpointWriter:
         return sum(places) if self._optimizer and len(places) == self._workers else 0
 
     def _store(self) -> RedisStore | None:
-        """Returns the store, or None without one. Raises ConfigError while a store that hung is left alone."""
         if self._config.checkpoint.store and time.monotonic() < self._asks_store_at:
             raise ConfigError(f"--store has hung, and is not asked again within {HANGS_S:g} s")
         return store_of(self._config, self._secrets)
@@ -320,7 +324,6 @@ class CheckpointWriter:
             self._forget()
 
     def _attempt(self, ahead: int) -> _Moment:
-        """Captures once, `ahead` versions ahead."""
         facts = self._of_servers(ahead) if self._servers else {}
         if not self._servers:
             self._ask_workers(self._next_round(ahead) if self._by_round else None)
@@ -331,13 +334,16 @@ class CheckpointWriter:
             newest = max(of["clock"] for of in workers.values())  # one that has left shows for ever what it had
             lead = min(rank for rank, of in workers.items() if of["clock"] >= newest - 1)
             facts = {name: workers[lead][name] for name in ("numbers", "lock_step")}
+            facts["samples_seen"] = workers[lead].get("common", {}).get("samples_seen", 0)
             facts |= {"vectors": workers[lead]["model"], "version": workers[lead]["clock"], "lead": lead}
         clocks = self._clocks(facts, workers) if facts.get("lock_step") else {}
         self._offsets |= {rank: clock - facts["version"] for rank, clock in clocks.items()}
         found = [_choose(of, clocks.get(rank)) for rank, of in workers.items()]
         if facts.get("tables"):  # not every kind of server has any
             facts["tables"] = with_forgotten(facts["tables"], {rank: of["clock"] for rank, of in workers.items()})
-        return _Moment(facts, workers, aligned=all(found) and len(found) == self._workers)
+        whole = all(of.get("whole", True) for of in workers.values())
+        aligned = whole and all(found) and len(found) == self._workers
+        return _Moment(facts, workers, aligned=aligned, whole=whole)
 
     def _clocks(self, facts: Facts, workers: dict[int, Facts]) -> dict[int, int]:
         """Returns what each worker calls its clock at the version that was kept.
@@ -362,7 +368,7 @@ class CheckpointWriter:
         each = [json.loads(of) for of in shown]
         self._request.check(each)
         facts: Facts = json.loads(min(shown))  # not one of `each`: it is changed, and compared with them
-        facts["numbers_of"] = [of["numbers"] for of in each]
+        facts["numbers_of"], facts["roles"] = [of["numbers"] for of in each], each
         # Leased samples count as done that are in the slice which reports them, the first one of the first server.
         facts["tables"] = kept_tables([of["tables"] for of in each], self._layout.of(FIRST.index)[0])
         del facts[CAPTURE]
@@ -409,7 +415,6 @@ class CheckpointWriter:
 
     @property
     def _here(self) -> list[int]:
-        """Returns the ranks of the workers that are present."""
         return [rank for rank in range(self._workers) if rank not in self._session.lost_ranks]
 
     def _next_round(self, ahead: int) -> int:
@@ -445,6 +450,7 @@ class CheckpointWriter:
         if self._servers:
             each = facts.pop("numbers_of")
             on_one_scale(vectors, facts["numbers"], each, self._layout.slices)
+            facts |= role_of_model(vectors, facts.pop("roles"), self._layout.slices)
             facts["numbers"] = of_model(facts["numbers"], each, self._layout, self._flat.tensors)
         return vectors
 
@@ -462,37 +468,33 @@ class CheckpointWriter:
         return found
 
     def _numbers(self, to: Any, name: str) -> Tensor:
-        """Reads one kept vector, and returns it as a tensor of its own."""
         v: Any = self._node.read_published(to, kept(CHECKPOINT, name)).v
         numbers = torch.empty(len(v))
         v.copy_into(numbers)
         return numbers
 
 
+def _samples_in(facts: Facts) -> int:
+    """Returns the samples that are in the weights, as who holds them counts; 0 where nobody does.
+
+    The rule counts those of its updates; where workers train locally, only roles count.
+    """
+    return round(facts.get("numbers", {}).get("samples_seen", 0)) or int(facts.get("samples_seen", 0))
+
+
 def _finite(tensors: Iterable[Tensor]) -> bool:
-    """Returns True if no tensor has NaN or infinity."""
     return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
-def on_one_scale(vectors: Vectors, numbers: Facts, numbers_of: Sequence[Facts], parts: Sequence[slice]) -> None:
-    """Multiplies momentum out where slices keep it with different scales, so that one number holds for the whole
-    vector.
-
-    The scale of a slice depends on whose push came first. Where all slices agree, nothing changes, so nothing is
-    rounded.
-    """
-    for name in vectors:
-        head, momentum, rest = name.rpartition("momentum")  # with the head of a rule within a rule
-        scales = [of.get(f"{head}scale", 1.0) for of in numbers_of]
-        if momentum and not rest and len(set(scales)) > 1:
-            for part, scale in zip(parts, scales, strict=True):
-                vectors[name][part] *= scale
-            numbers[f"{head}scale"] = 1.0
-
-
 def _choose(facts: Facts, clock: int | None) -> bool:
-    """Picks, of a worker's positions, the one at `clock`, or the last one; returns True if it was that of `clock`."""
-    entries = {int(at): entry for at, entry in facts.pop("entries").items()}
+    """Picks, of a worker's positions, the one at `clock`, or the last one.
+
+    Returns True if it was that of `clock`, and so is all that the worker remembers.
+    """
+    entries, kept_at = {int(at): entry for at, entry in facts.pop("entries").items()}, facts["clock"]
+    remembers = set(facts["vectors"]) - set(facts.get("model", ())) - {BUFFERS}
     chosen = clock if clock in entries else max(entries)
+    if remembers and clock != kept_at:
+        clock = None
     facts |= {"clock": chosen, "entry": entries[chosen]}
     return clock == chosen

@@ -18,8 +18,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, assert_never
+
+from torch import Tensor
 
 from paceline.core.collective.mean_server import Averaged, MeanServer
 from paceline.core.coordination import control_messages as control
@@ -66,6 +68,7 @@ from paceline.runtime.checkpointing.resume import ResumePoint, parts_of
 from paceline.runtime.checkpointing.slice_capture import (
     NOTHING,
     Captures,
+    load_role,
     load_rule,
     revive,
     state_of,
@@ -134,6 +137,7 @@ class Shard:
         self._parts, self._slices = plan.layout.slices, plan.layout.of(self._server)
         self._tensors = tensors_by_slice(plan.layout, plan.tensors)
         self._rules = [self._make_rule(number) for number in self._slices]
+        self._kept: dict[int, tuple[Mapping[str, Any], dict[str, Tensor]]] = {}  # for roles, by slice
         self._resume_rules(start)
         # Before `_host`: a slice's context takes its gradient check from here.
         self._gates = self._make_gates() if recipe.gate.mode != OFF else {}
@@ -176,8 +180,10 @@ class Shard:
             vectors = start.tensors(OPTIMIZER)
             for number, rule in zip(self._slices, self._rules, strict=True):
                 part = self._parts[number]
-                numbers = of_slice(start.facts["numbers"], part, self._plan.tensors)
-                load_rule(rule, numbers, parts_of(vectors, part))
+                numbers, own = of_slice(start.facts["numbers"], part, self._plan.tensors), parts_of(vectors, part)
+                load_rule(rule, numbers, own)
+                if start.same:
+                    self._kept[number] = start.facts, own
         elif start is not None:
             for rule in self._rules:
                 rule.samples_seen = start.samples
@@ -186,8 +192,9 @@ class Shard:
         """Takes the optimizer's state that worker 0 has loaded, which waits for that. Raises PeerLost or TimedOut."""
         self._session.reach(party.worker(0))
         found = take_loaded(self._node, self._slices)
-        for rule, (facts, vectors) in zip(self._rules, found, strict=True):
+        for number, rule, (facts, vectors) in zip(self._slices, self._rules, found, strict=True):
             load_rule(rule, facts["numbers"], vectors)
+            self._kept[number] = facts, vectors
             self._samples_before = facts["samples"]
         say_taken(self._node)
 
@@ -229,8 +236,11 @@ class Shard:
         def initial(w: Any) -> None:
             """Makes the role of a slice, once its weights are known."""
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
-            if start is not None and start.tables and mine.role is not None and mine.role.goes_back:
-                mine.role.load_state_dict(start.tables)
+            if mine.role is not None:
+                counts = isinstance(mine.role, ClockedServer) and mine.role.goes_back
+                if start is not None and start.tables and counts:
+                    mine.role.load_state_dict(start.tables)
+                load_role(mine.role, *self._kept.pop(number, ({}, {})))
             # Workers that left before the role existed: it must not wait for them in its first round.
             for rank in sorted(self._session.departed if mine.role else ()):
                 assert mine.role is not None

@@ -19,7 +19,6 @@ from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.control_messages import Links
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
-from paceline.core.paramserver.gated_worker import ClockedWorker
 from paceline.core.paramserver.gradient_check import OFF
 from paceline.core.paramserver.peer_check import OwnResults, PeerCheck
 from paceline.core.role import Role, RoleContext, Update
@@ -122,8 +121,7 @@ class WorkerLifecycle:
         counts, everybody = float(self._rank == 0), tuple(rank for rank in range(plan.workers) if rank not in absent)
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, counts, EVERY_BIT))
         role = self._role(plan, update, first.v)
-        if isinstance(role, ClockedWorker):
-            role.clock = clock
+        role.go_on_at(clock)
         self._node.place(role, plan.layout, self._carrier)
         for rank in sorted(absent):  # they may come later
             self._node.gone(rank)

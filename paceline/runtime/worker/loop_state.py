@@ -6,7 +6,7 @@
     model       the module's own state_dict, with the weights and batch-norm statistics of all
     masters     the float32 vector of the weights, where parameters have 16 bits; otherwise None
     worker      facts and vectors of this worker (`checkpointing/worker_state.py`), place in the data, generators
-    servers     numbers and vectors of the optimizer on servers; None where the workers hold it
+    servers     numbers and vectors of the optimizer on servers, and what their roles keep; None where workers hold it
 
 Everything is a tensor, a number, a text, or a list or dict of these, so `torch.load` with `weights_only=True` reads it.
 """
@@ -14,6 +14,7 @@ Everything is a tensor, a number, a text, or a list or dict of these, so `torch.
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,11 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.errors import ConfigError
+from paceline.core.scheme import ModelOf
 from paceline.engine.optim.own_optimizer import evaluates_again
 from paceline.engine.vectors.flat import Flat
 from paceline.runtime.checkpointing.resume import kind_of, load_weights
-from paceline.runtime.checkpointing.slice_capture import WEIGHTS
+from paceline.runtime.checkpointing.slice_capture import KEPT, WEIGHTS
 from paceline.runtime.checkpointing.state_on_request import ServerState, read_servers
 from paceline.runtime.checkpointing.worker_position import Position, generators
 from paceline.runtime.checkpointing.worker_state import COMMON, RULE, USER, WorkerState, by_round, under
@@ -38,6 +40,11 @@ FORMAT = 1
 """The version of the dict; another one is refused."""
 WEIGHTS_ONLY = 'for the weights alone call model.load_state_dict(state["model"]) before join'
 """The way out for whoever wants the weights alone."""
+OLDER = (
+    "paceline: join(state=...): an older version wrote the state: weights, optimizers and places in the data go on; "
+    "what else servers and roles keep, such as outer momenta, begins anew"
+)
+"""Is printed for a state that lacks parts."""
 PARTS = ("identity", "samples", "rank", "model", "masters", "worker", "servers")
 """The keys of the dict."""
 
@@ -60,7 +67,7 @@ def save_state(worker: Worker) -> dict[str, Any]:
     """Returns the state of the loop after its last step. Raises ConfigError where there is none to have, PeerLost or
     TimedOut."""
     run, model = worker.run, worker.model
-    model_of = run.recipe.make_scheme().model_of(run.spec.servers)
+    model_of = _model_of(worker)
     _check_can_be_saved(worker, model_of)
     facts, found = model.capture(run.node, run.recipe, run.spec.servers).take()
     vectors = {name: _tensor(v) for name, v in found.items()}
@@ -87,11 +94,25 @@ def save_state(worker: Worker) -> dict[str, Any]:
             "position": worker.feed.position,
             "generators": [state.clone() for state in generators(run.device)],
         },
-        "servers": servers and {"numbers": servers.numbers, "vectors": servers.vectors},
+        "servers": servers and {"numbers": servers.numbers, "vectors": servers.vectors, "role": servers.of_role},
     }
 
 
-def _check_can_be_saved(worker: Worker, model_of: str) -> None:
+def at_exchange(worker: Worker) -> bool:
+    """Returns True if there is a whole state to save."""
+    try:
+        _check_can_be_saved(worker, _model_of(worker))
+    except ConfigError:
+        return False
+    return True
+
+
+def _model_of(worker: Worker) -> ModelOf:
+    """Returns whose weights are the model."""
+    return worker.run.recipe.make_scheme().model_of(worker.run.spec.servers)
+
+
+def _check_can_be_saved(worker: Worker, model_of: ModelOf) -> None:
     """Raises ConfigError, with the way out."""
     if worker.end.closed:
         raise ConfigError(
@@ -108,10 +129,16 @@ def _check_can_be_saved(worker: Worker, model_of: str) -> None:
             f"pace.state_dict(): under {worker.run.recipe.scheme} each worker has a model of its own, and no "
             "worker has them all; use `paceline launch --checkpoint-every 60 --resume auto`"
         )
-    if not worker.model.work.begins:
+    if worker.run.recipe.make_scheme().coordinator_counts:
         raise ConfigError(
-            f"pace.state_dict() in the middle of an exchange, {worker.model.work.left} steps before its end: "
-            "call it where pace.at_exchange is True"
+            f"pace.state_dict(): under {worker.run.recipe.scheme} the coordinator has a part of the state, which no "
+            "worker could keep; use `paceline launch --checkpoint-every 60 --resume auto`"
+        )
+    work = worker.model.work
+    if not (work.begins and worker.run.node.role.whole):
+        left = "" if work.begins else f", {work.left} steps before its end"
+        raise ConfigError(
+            f"pace.state_dict() in the middle of an exchange{left}: call it where pace.at_exchange is True"
         )
 
 
@@ -140,6 +167,8 @@ class LoadedState:
             )
         if missing := [part for part in PARTS if part not in self.state]:
             raise ConfigError(f"join(state=...): the state has no {missing[0]!r}; it was cut or changed")
+        if KEPT not in self.state["worker"]["facts"]:
+            print(OLDER, file=sys.stderr)
         theirs, ours = self.state["identity"], identity_of(self.recipe, self.workers, self.servers)
         others = [name for name, value in ours.items() if theirs.get(name) != value and name != "workers"]
         if others:
@@ -190,7 +219,8 @@ class LoadedState:
             samples=samples,
             memories=self._memories(),
             masters=self.state["masters"],
-            of_servers=of_servers and ServerState(of_servers["vectors"], of_servers["numbers"]),
+            of_servers=of_servers
+            and ServerState(of_servers["vectors"], of_servers["numbers"], of_servers.get("role", {})),
         )
 
     def _entry(self) -> Position:
@@ -212,6 +242,7 @@ class LoadedState:
         return WorkerState(
             entry=self._entry(),
             rng=facts.get("rng") if mine else None,
+            kept=facts.get(KEPT, {}) if mine else {},
             tensors=own if mine else {},
             counts=facts["counts"] if mine else {},
             scales=facts["scales"],

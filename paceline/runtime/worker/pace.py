@@ -34,7 +34,7 @@ from paceline.runtime.worker.joining import join_run
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
-from paceline.runtime.worker.loop_state import save_state
+from paceline.runtime.worker.loop_state import at_exchange, save_state
 from paceline.runtime.worker.schedules.loop_schedules import LoopProgress, LoopSchedules
 from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from paceline.runtime.worker.shared_model import shared_weights
@@ -261,8 +261,8 @@ class Pace:
 
     @property
     def at_exchange(self) -> bool:
-        """Returns True if the last step has ended an exchange, so that `state_dict` has a whole state."""
-        return self._worker.model.work.begins
+        """Returns True if `state_dict` has a whole state after the last step, as where that has ended an exchange."""
+        return at_exchange(self._worker)
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state of the loop after the last step, as tensors and plain values: save it with `torch.save`.

@@ -186,7 +186,7 @@ class StepRunner:
         if goes_back and rolled_back and self._run.clock == before:  # not every scheme counts by its clock
             self._positions.on_rollback()
         self._leases.answered(anew=rolled_back)
-        self._positions.between()
+        self._positions.between(node.role.progress(), whole=node.role.whole)
         if self._overlap:
             self._overlap.prepare(wanted)
         self._guard.note_weights()
