@@ -12,6 +12,7 @@ and then `paceline launch -n 3 -s 1 python train.py`, in place of `accelerate la
     a loader that shuffles this worker's part of its batches, moved to the device
     any other loader       what Accelerate makes of it: each worker has all of it
     a scheduler            what Accelerate makes of it; its steps go by the samples of all workers
+    a ReduceLROnPlateau    the same, by what the worker measures that decides (`pace.plateau`)
 
 One call has model and optimizer together. Accumulation, clipping and mixed precision are Accelerate's. Epochs are
 passes of all workers together. `is_main_process` is True for worker 0.
@@ -92,6 +93,8 @@ class PacelineAccelerator(Accelerator):
         """Returns a loader or anything else for this worker."""
         if isinstance(given, DataLoader) and shuffles(given):
             return _OnDevice(given, lambda: self.pace, device=self.device)
+        if isinstance(given, torch.optim.lr_scheduler.ReduceLROnPlateau):
+            return self.pace.plateau(given)
         return super().prepare(given)
 
     def end_training(self) -> None:

@@ -9,11 +9,14 @@ and then `paceline launch -n 3 -s 1 python train.py`, in place of Lightning's ow
     process_dataloader, of training    gives this worker's part of the batches
     optimizer_step                     runs the closure, which calls backward, then `pace.step`; ends fit with the run
     on_validation_start, ..._end       lends the model of all workers
+    lightning_module_state_dict        gives the weights of all workers, also for a checkpoint between validations
     on_train_end                       leaves the run; the module has the final model
     on_exception                       tells the others that this worker failed
 
 `max_epochs` counts passes of all workers together, and schedulers by steps go by the samples of all; `max_steps` counts
-the steps of one worker, and then so do they. Worker 0 alone logs, shows progress and saves checkpoints.
+the steps of one worker, and then so do they. Worker 0 alone logs, shows progress and saves checkpoints. What it
+measures decides: EarlyStopping ends the run for all, ReduceLROnPlateau changes the rates of all, and all workers end
+with the same best checkpoint (`lightning_decisions.py`).
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from paceline.core.errors import ConfigError
+from paceline.integrations.lightning_decisions import CallbackDecisions
 from paceline.integrations.place import device_of_this_process, rank_of_this_process
 from paceline.integrations.worker_loader import WorkerLoader, shuffles
 from paceline.launch.join import join
@@ -62,8 +66,9 @@ class PacelineStrategy(SingleDeviceStrategy):
         super().__init__(device=device or device_of_this_process())
         self._scheme, self._options, self._report = scheme, options, dict(report or {})
         self.pace: Pace | None = None
-        self._lent = contextlib.ExitStack()
+        self._lent, self._is_lent = contextlib.ExitStack(), False
         self._samples = 0
+        self._decisions = CallbackDecisions()
         self._take_rank(rank_of_this_process())
 
     def _take_rank(self, rank: int) -> None:
@@ -90,6 +95,11 @@ class PacelineStrategy(SingleDeviceStrategy):
         self.pace = join(self.lightning_module, made[0], self._scheme, **(steps_of_one | self._options))
         self._take_rank(self.pace.rank)
         self.optimizers = [self.pace.optimizer]
+        for config in self.lr_scheduler_configs:
+            if isinstance(config.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+                self.pace.plateau(config.scheduler)
+                config.strict = False  # after an epoch without a batch, and so without a validation
+        self._decisions.begin(trainer, self.pace)
 
     def process_dataloader(self, dataloader: object) -> object:
         """Returns this worker's part of a loader of training data; validation and test data stay whole."""
@@ -119,32 +129,55 @@ class PacelineStrategy(SingleDeviceStrategy):
         return result
 
     def on_train_end(self) -> None:
-        """Leaves the run, once nobody trains any more; the module has the final model."""
+        """Leaves the run, once nobody trains any more; the module has the final model.
+
+        A fit that was stopped early ends the run for all.
+        """
         if self.pace is not None:
+            self._decisions.share()
+            assert self.lightning_module is not None
+            if self.lightning_module.trainer.should_stop and self.pace.decides and not self.pace.over:
+                self.pace.stop("Lightning's trainer was stopped early")
             self.pace.close()
+            self._decisions.end()
 
     def on_exception(self, exception: BaseException) -> None:
         """Ends this worker's part: in order after Ctrl-C, otherwise as a failure that the run is told."""
-        self._lent.close()
+        self._give_back()
         if self.pace is not None:
             self.pace.__exit__(type(exception), exception, None)
 
     # ---- validation --------------------------------------------------------------------------------------
     def on_validation_start(self) -> None:
         """Puts the model of all workers in the module, while training: under local schemes this worker's differs."""
-        if self.pace is not None and not self.pace.over:
+        if self.pace is not None:
+            self._decisions.take()
             self._lent.enter_context(self.pace.shared_model())
+            self._is_lent = True
 
     def on_validation_end(self) -> None:
         """Puts this worker's own weights back, and reports what was measured."""
-        self._lent.close()
+        self._give_back()
         module = self.lightning_module
         if self.pace is None or module is None or module.trainer.sanity_checking or not self.is_global_zero:
             return
+        self._decisions.share()
         measured = module.trainer.callback_metrics
         told = {what: float(measured[name]) for what, name in self._report.items() if name in measured}
         if told:
             self.pace.report(**told)
+
+    def _give_back(self) -> None:
+        """Puts this worker's own weights in the module."""
+        self._is_lent = False
+        self._lent.close()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Returns the weights of all workers where this worker saves them while training."""
+        if self.pace is None or self._is_lent or not self.is_global_zero:
+            return super().lightning_module_state_dict()
+        with self.pace.shared_model():
+            return {name: each.clone() for name, each in super().lightning_module_state_dict().items()}
 
     def _joined(self) -> Pace:
         assert self.pace is not None, "training begins after setup_optimizers"

@@ -88,7 +88,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 4,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 5,
+        "docs/own-loop.md": 6,
         "docs/start.md": 1,
         "docs/train.md": 1,
         "docs/workers-of-several-devices.md": 1,
@@ -148,11 +148,23 @@ def test_the_lines_of_tokens_count_those_with_a_label() -> None:
 
 def test_the_lines_of_an_evaluation_return_figures() -> None:
     names = loop()
-    exec(blocks("docs/own-loop.md")[4].partition("\npace =")[0], names)
+    exec(blocks("docs/own-loop.md")[5].partition("\npace =")[0], names)
     with torch.no_grad():
         accuracy, loss = figures_of(names["evaluate"](names["model"]))
     assert 0 <= accuracy <= 1
     assert loss > 0
+
+
+def test_the_lines_of_measurements_that_decide_keep_the_best_model_and_end_the_run() -> None:
+    names = loop() | {"ReduceLROnPlateau": torch.optim.lr_scheduler.ReduceLROnPlateau}
+    losses = iter([3.0, 2.0, 1.0, *[1.5] * 100])
+    with paceline.join(names["model"], names["optimizer"], scheme="asp") as pace:
+        names |= {"pace": pace, "loader": pace.loader(names["dataset"], 32), "evaluate": lambda model: next(losses)}
+        exec(blocks("docs/own-loop.md")[4], names)
+        assert pace.steps == (3 + 5) * 3
+    assert names["pace"].shared("best") == {"loss": 1.0, "file": "best.pt"}
+    assert names["optimizer"].param_groups[0]["lr"] == pytest.approx(0.1 * 0.1)
+    names["model"].load_state_dict(torch.load("best.pt", weights_only=True))
 
 
 def test_the_lines_of_streams_train_every_item() -> None:

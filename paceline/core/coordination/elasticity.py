@@ -355,6 +355,8 @@ class Elasticity:
         self._decide.send([who], control.Go(at=now, samples=self._run.totals.samples, steps=former.steps))
         if self._state.rate_factor != 1.0:
             self._decide.send([who], loop_messages.ScaleRate(factor=self._state.rate_factor))
+        for name, value in self._state.shared.items():
+            self._decide.send([who], loop_messages.SharedValue(name=name, value=value))
 
     def _abort_joins(self, why: str) -> None:
         """Drops all newcomers, which nothing connects to the server that replaces the lost one; they may try again."""

@@ -68,6 +68,7 @@ class RunState:
     model             what worker 0 reported of its model; every other worker must train the same
     agreed            the plan, once there is one
     rate_factor       the operator's factor on the learning rate (`operator_orders.py`)
+    shared            the last value of each name that a loop has shared with all workers, as JSON
     """
 
     phase: RunPhase = RunPhase.GATHERING
@@ -79,6 +80,7 @@ class RunState:
     model: control.Ready | None = None
     agreed: control.Plan | None = None
     rate_factor: float = 1.0
+    shared: dict[str, str] = field(default_factory=dict)
 
     @property
     def training(self) -> bool:

@@ -1,4 +1,5 @@
-"""Messages of a user's own training loop to the coordinator: it draws samples, reports evaluations, ends the run.
+"""Messages of a user's own training loop to the coordinator: it draws samples, reports evaluations, shares what it has
+decided, ends the run.
 
 Then what a worker says of its own results. At the end: what a person asks of loops and of the evaluator, by way of the
 coordinator.
@@ -98,6 +99,23 @@ class Reported:
 
     def __post_init__(self) -> None:
         finite(self, "accuracy")
+
+
+@message("control.ShareValue", plane="control")
+class ShareValue:
+    """Gives all workers a value under a name, as JSON, in place of the last one of that name."""
+
+    name: bounds.Name
+    value: bounds.ValueText
+
+
+@message("control.SharedValue", plane="control")
+class SharedValue:
+    """Passes such a value on, to its sender too (`own`): all workers see the values of a name in one order."""
+
+    name: bounds.Name
+    value: bounds.ValueText
+    own: bool = False
 
 
 @message("control.EndRun", plane="control")

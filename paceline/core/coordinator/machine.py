@@ -48,6 +48,8 @@ from paceline.core.trace import LEFT_UNTRAINED, Decided, Record
 
 STUCK_STEPS = 20.0
 """A worker counts as stuck when one step takes as long as this many of its usual ones (and `stuck_after_s`)."""
+SHARED_MAX = 1000
+"""Names under which loops may share values; further ones are discarded."""
 
 
 ALL_WAS_TRAINED = ("epochs", "every worker was done")
@@ -270,6 +272,8 @@ class CoordinatorMachine:
                 self._loop_said(src, said)
             case loop_messages.ShareTrained() | loop_messages.TakeShare() as said:
                 self._share_said(src, said)
+            case loop_messages.ShareValue(name=name, value=value):
+                self._share(src, name, value)
             case said if isinstance(said, sample_leases.MESSAGES):
                 self.leasing.heard(src, self.incarnation_of(src), said)
                 self.ending.stop_at_epochs()
@@ -298,6 +302,16 @@ class CoordinatorMachine:
                 self.elasticity.shares.trained(src.index, said)
             case loop_messages.TakeShare():
                 self.elasticity.shares.take(src.index, said)
+
+    def _share(self, src: Party, name: str, value: str) -> None:
+        """Passes a value on to all workers, those too that have left and wait for the end of the run."""
+        run, shared = self.run, self.run.state.shared
+        if name in shared or len(shared) < SHARED_MAX:
+            shared[name] = value
+            away = run.roster.lost | run.roster.drained | {src}
+            here = [who for who in run.roster.workers if who not in away]
+            run.decide.send(here, loop_messages.SharedValue(name=name, value=value))
+            run.decide.send([src], loop_messages.SharedValue(name=name, value=value, own=True))
 
     def _progressed(self, src: Party, progress: control.Progress) -> None:
         run = self.run

@@ -27,6 +27,8 @@ NUMBER_MAX = 2.0**53
 TEXT_MAX = 64 * 1024
 """The most characters of a text; the header of a frame has no more bytes."""
 NAME_MAX = 1024
+VALUE_MAX = 16 * 1024
+"""The most characters of a value that a loop shares; the header has it with its quotes escaped."""
 PIECES_MAX = 4096
 AHEAD_MAX = 1
 REPEATS_MAX = 64
@@ -346,6 +348,7 @@ Unused = Annotated[tuple[tuple[int, int], ...], Intervals()]
 Leased = Annotated[tuple[tuple[int, int, int], ...], LeasedPieces()]
 LeasedByAll = Annotated[tuple[tuple[int, int, int], ...], LeasedPieces(one=False)]
 Name = Annotated[str, Text(NAME_MAX)]
+ValueText = Annotated[str, Text(VALUE_MAX)]
 LongText = Annotated[str, Text()]
 LongBytes = Annotated[bytes, Text()]
 MaybeBytes = Annotated[bytes | None, Text()]

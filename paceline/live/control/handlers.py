@@ -15,7 +15,7 @@ A message passes these, in this order:
     Total, Quota, Lease, Drawn, ShareTaken numbers and samples for the loop
     Rate, Capture                          callbacks
     Explain                                a stack trace of all threads to standard error
-    Drain, ScaleRate                       noted for the loop, which looks before each step
+    Drain, ScaleRate, SharedValue          noted for the loop, which looks before each step
     SaveNow                                to the mailbox
 
 Nothing here may wait: this thread also moves the bytes of every connection.
@@ -223,6 +223,8 @@ class MessageHandlers:
                 self._mailbox.notice = reason
             case loop_messages.ScaleRate(factor=factor):
                 self._mailbox.rate_factor = factor
+            case loop_messages.SharedValue() as shared:
+                self._mailbox.shared.arrived(shared)
             case control.Explain():
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
                     faulthandler.dump_traceback(sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import queue
 import threading
 import time
@@ -15,6 +16,35 @@ from paceline.core.errors import ProtocolError, TimedOut
 M = TypeVar("M")
 AWAKE = object()
 """Wakes `until_exchanges`. One that comes too late, after another message, is skipped by the next wait."""
+
+
+class SharedTexts:
+    """Holds the last value of each name that a loop has shared with all workers, as JSON.
+
+    A value of this worker counts at once. What arrives before the coordinator has sent it back is older than it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._texts: dict[str, str] = {}
+        self._on_their_way: collections.Counter[str] = collections.Counter()
+
+    def get(self, name: str) -> str | None:
+        """Returns the value, None if there is none."""
+        return self._texts.get(name)
+
+    def share(self, name: str, text: str) -> None:
+        """Notes a value of this worker, before it is sent."""
+        with self._lock:
+            self._texts[name] = text
+            self._on_their_way[name] += 1
+
+    def arrived(self, shared: loop_messages.SharedValue) -> None:
+        """Notes a value that the coordinator has sent."""
+        with self._lock:
+            self._on_their_way[shared.name] -= shared.own
+            if not shared.own and not self._on_their_way[shared.name]:
+                self._texts[shared.name] = shared.value
 
 
 class Mailbox:
@@ -36,6 +66,7 @@ class Mailbox:
         self.stop_reason = ""
         self._notice = ""
         self.rate_factor = 1.0  # of the operator, on the learning rate
+        self.shared = SharedTexts()
         self.total_samples = 0
         self.total_exchanges = 0
         self._wake_at = 0  # exchanges of all workers; 0: nobody waits for them

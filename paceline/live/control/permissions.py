@@ -44,6 +44,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
             *(control.Ready, control.Progress, control.Left),
             *(control.Ask, loop_messages.Draw, control.Want, control.Past, loop_messages.OwnResult),
             *(loop_messages.Reported, loop_messages.EndRun, loop_messages.ShareTrained, loop_messages.TakeShare),
+            loop_messages.ShareValue,
         )
     },
     **{
@@ -75,7 +76,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
                 control.Lease,
                 loop_messages.ShareTaken,
             ),
-            *(loop_messages.Drain, loop_messages.ScaleRate, control.NewcomerLost),
+            *(loop_messages.Drain, loop_messages.ScaleRate, control.NewcomerLost, loop_messages.SharedValue),
         )
     },
     loop_messages.SaveNow: (frozenset({COORDINATOR}), frozenset({EVALUATOR})),

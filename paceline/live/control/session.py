@@ -45,7 +45,7 @@ from paceline.live.control.handlers import MessageHandlers, PartyCallbacks
 from paceline.live.control.handshake import Handshake
 from paceline.live.control.link_probe import LinkRounds
 from paceline.live.control.machine_observer import MachineObserver, NoMachineObserver
-from paceline.live.control.mailbox import Mailbox
+from paceline.live.control.mailbox import Mailbox, SharedTexts
 from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
 from paceline.live.node.hosted_slice import Carrier
@@ -246,6 +246,11 @@ class Session:
     def quotas(self) -> queue.SimpleQueue[int]:
         """Returns the queue of this worker's quotas; 0 in it means that no samples are left."""
         return self.mailbox.quotas
+
+    @property
+    def shared_values(self) -> SharedTexts:
+        """Returns what loops have shared with all workers."""
+        return self.mailbox.shared
 
     @property
     def departed(self) -> set[int]:

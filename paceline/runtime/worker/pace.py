@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
@@ -38,6 +39,8 @@ from paceline.runtime.worker.loop_state import at_exchange, save_state
 from paceline.runtime.worker.schedules.loop_schedules import LoopProgress, LoopSchedules
 from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from paceline.runtime.worker.shared_model import shared_weights
+from paceline.runtime.worker.sharing.shared_plateau import SharedPlateau
+from paceline.runtime.worker.sharing.shared_values import SharedValues
 from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
 
 REASON_MAX = 200
@@ -91,6 +94,8 @@ class Pace:
         )
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
+        self._values = SharedValues(session, self.rank)
+        self._plateaus: list[SharedPlateau] = []
         own, steps = self._worker.model, self._worker.model.work.steps_of_user
         self.optimizers = drop_ins(optimizer, own.flat, self.step, self._worker.samples.cleared, steps)
         self._schedules = LoopSchedules(
@@ -242,6 +247,34 @@ class Pace:
             over=worker.end.over,
         )
 
+    # ---- what one worker decides -------------------------------------------------------------------------
+    @property
+    def decides(self) -> bool:
+        """Returns True for the worker whose measurements count: worker 0, or the lowest rank that is not lost.
+
+        Let it alone measure the model of all, keep the best one, and stop the run; what it shares holds for all.
+        """
+        return self._values.decides
+
+    def share(self, name: str, value: Any) -> None:
+        """Gives numbers, texts, lists or dicts to all workers, under a name; the last value of a name holds.
+
+        Nobody waits for it. Raises ConfigError for what is not JSON.
+        """
+        self._values.share(name, value)
+
+    def shared(self, name: str, default: Any = None) -> Any:
+        """Returns the last value shared under that name that has arrived; after `close` it is the same on all."""
+        return self._values.get(name, default)
+
+    def plateau(self, scheduler: ReduceLROnPlateau) -> ReduceLROnPlateau:
+        """Returns `scheduler`; from now on the measurements of the worker that decides change the rates of all workers,
+        and `step` of the others does nothing. Raises ConfigError for another kind of scheduler."""
+        plateau = SharedPlateau(scheduler, self._values, f"plateau {len(self._plateaus)}")
+        self._plateaus.append(plateau)
+        self._worker.steps.rate.add(plateau)
+        return scheduler
+
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager
     def shared_model(self) -> Iterator[nn.Module]:
@@ -249,9 +282,12 @@ class Pace:
         worker's own are back after the block.
 
         Once the run is over the others do not answer any more: then it has this worker's own, and `pace.close()` loads
-        the final ones. Raises PeerLost or TimedOut when nobody has them.
+        the final ones, which it has after that. Raises PeerLost or TimedOut when nobody has them.
         """
         run, flat = self._worker.run, self._worker.model.flat
+        if self._worker.end.closed:
+            yield flat.module
+            return
         try:
             weights = shared_weights(run)
         except Stopped:
@@ -314,6 +350,7 @@ class Pace:
             finally:
                 self._schedules.end(in_full=end.reason in IN_FULL)
                 worker.stop_watching()
+                self._end_sharing()
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
         """Tells the coordinator that this worker failed; `lost_another`: since another party was lost."""
@@ -322,9 +359,16 @@ class Pace:
             end.closed = True
             self._schedules.end(in_full=False)
             self._worker.stop_watching()
+            self._end_sharing()
             with contextlib.suppress(PacelineError):  # somebody may be there to hear it
                 session.tell(control.Failed(cause=cause[:2000], details=details[-8000:], lost_another=lost_another))
             session.close()
+
+    def _end_sharing(self) -> None:
+        """Takes over the rates that were shared last; from now on the schedulers are the loop's own."""
+        for plateau in self._plateaus:
+            plateau.follow()
+        self._values.ended = True
 
     def supersede(self) -> None:
         """Ends the part of a worker that is alone, since its process joins again, in a notebook perhaps.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.coordination.decisions import (
     Action,
     FailureKind,
@@ -263,3 +264,21 @@ def test_of_two_newcomers_one_freezes_and_the_one_that_calls_it_is_told_and_join
     assert sent(told, control.WorkerLeft) == []
     assert changes(told) == [("worker 1", "lost")]
     assert sent(driver.told(W2, READY), control.WorkerJoined) == [(S0, EVALUATOR, W0)]
+
+
+def test_what_a_loop_shares_goes_to_all_workers_that_are_here_and_to_those_that_come() -> None:
+    driver = Driver(workers=3).trains()
+    shared = loop_messages.ShareValue(name="best", value="0.5")
+    assert sent(driver.told(W1, shared), loop_messages.SharedValue) == [(W0, W2), (W1,)]
+    driver.told(W2, control.Left(reason="steps"))
+    driver.machine.lost(W1, "it was killed")
+    driver.taken()
+    later = loop_messages.ShareValue(name="best", value="0.25")
+    assert sent(driver.told(W0, later), loop_messages.SharedValue) == [(W2,), (W0,)]
+    driver.told(W1, hello(incarnation=1))
+    actions = driver.told(W1, READY)
+    (view,) = [a.message.view for a in actions if isinstance(a, SendMessage) and hasattr(a.message, "view")]
+    for who in (W0, S0, EVALUATOR):
+        actions += driver.told(who, control.Aware(view=view))
+    messages = [a.message for a in actions if isinstance(a, SendMessage) and a.to == (W1,)]
+    assert messages[-1] == loop_messages.SharedValue(name="best", value="0.25")

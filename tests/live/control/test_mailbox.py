@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.coordination.party import worker
 from paceline.core.errors import PeerLost, ProtocolError, TimedOut
+from paceline.live.control.mailbox import SharedTexts
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -76,3 +78,22 @@ def test_what_goes_wrong_on_the_thread_that_delivers_reaches_the_partys_own(scen
         waiting()
     scene.session.tell(control.Failed(cause="clumsy", details=""))  # it can still say so
     assert scene.hears() == control.Failed(cause="clumsy", details="")
+
+
+def test_an_older_value_does_not_replace_the_one_that_a_worker_has_just_shared() -> None:
+    """The coordinator's order counts: what comes before it has sent the worker's own values back is older than they."""
+
+    def arrives(value: str, *, own: bool = False) -> str | None:
+        texts.arrived(loop_messages.SharedValue(name="best", value=value, own=own))
+        return texts.get("best")
+
+    texts = SharedTexts()
+    assert texts.get("best") is None
+    assert arrives("1") == "1"
+    texts.share("best", "2")
+    texts.share("best", "3")
+    assert arrives("of another") == "3"
+    assert arrives("2", own=True) == "3"
+    assert arrives("of another") == "3"
+    assert arrives("3", own=True) == "3"
+    assert arrives("4") == "4"

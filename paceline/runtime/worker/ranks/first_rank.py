@@ -39,6 +39,10 @@ from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.schedules.loop_schedules import LoopProgress
 
+NO_SHARING = (
+    "pace.share, pace.shared and pace.plateau in a worker of several devices: measure the same on all ranks and "
+    "workers, and let each step its scheduler"
+)
 NO_STATE = "pace.state_dict() in a worker of several devices: use `paceline launch --checkpoint-every 60 --resume auto`"
 
 
@@ -190,6 +194,15 @@ class FirstRankPace(Pace):
         """Returns the same numbers on all ranks, and whether this rank is within a pass."""
         now = super()._progress_of_loop()
         return dataclasses.replace(LoopProgress(**self._told["loop"]), passing=now.passing) if self._told else now
+
+    def share(self, name: str, value: Any) -> None:
+        raise ConfigError(NO_SHARING)
+
+    def shared(self, name: str, default: Any = None) -> Any:
+        raise ConfigError(NO_SHARING)
+
+    def plateau(self, scheduler: torch.optim.lr_scheduler.ReduceLROnPlateau) -> NoReturn:
+        raise ConfigError(NO_SHARING)
 
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager

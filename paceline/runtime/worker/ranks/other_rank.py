@@ -36,7 +36,7 @@ from paceline.engine.sharded.local_parts import REST, WEIGHTS
 from paceline.engine.sharded.local_state import LocalState
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
 from paceline.runtime.worker.loop.shard import StreamShard
-from paceline.runtime.worker.ranks.first_rank import NO_STATE, counts_of
+from paceline.runtime.worker.ranks.first_rank import NO_SHARING, NO_STATE, counts_of
 from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.schedules.loop_schedules import LoopProgress, LoopSchedules
@@ -246,6 +246,23 @@ class OtherRankPace:
         """Returns what the first rank has told after the last step, and whether this rank is within a pass."""
         told = LoopProgress(**self._told["loop"])
         return told if told.passing is None else dataclasses.replace(told, passing=self._passing)
+
+    @property
+    def decides(self) -> bool:
+        """Returns False: the first rank decides."""
+        return False
+
+    def share(self, name: str, value: Any) -> None:
+        """Raises ConfigError, as on the first rank."""
+        raise ConfigError(NO_SHARING)
+
+    def shared(self, name: str, default: Any = None) -> Any:
+        """Raises ConfigError, as on the first rank."""
+        raise ConfigError(NO_SHARING)
+
+    def plateau(self, scheduler: torch.optim.lr_scheduler.ReduceLROnPlateau) -> NoReturn:
+        """Raises ConfigError, as on the first rank."""
+        raise ConfigError(NO_SHARING)
 
     # ---- the model ---------------------------------------------------------------------------------------
     @contextlib.contextmanager

@@ -29,7 +29,9 @@ class SampleSchedule:
         if every < 1:
             raise ConfigError(f"pace.scheduler(every={every}): give the samples of one step of the schedule")
         if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-            raise ConfigError("ReduceLROnPlateau goes by what you measure: call its step yourself, after evaluating")
+            raise ConfigError(
+                "ReduceLROnPlateau goes by what you measure: pace.plateau(scheduler), and step it after evaluating"
+            )
         self.steps, self._every, self._samples = ScheduleSteps(scheduler, says=says), every, samples
         self.steps.made = self._due if position_of(scheduler) else 0
 

@@ -23,6 +23,7 @@ from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.worker.schedules.loop_schedules import LoopSchedule
 from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
+from paceline.runtime.worker.sharing.shared_plateau import SharedPlateau
 
 REFUSED = ("amsgrad", "maximize", "dampening", "differentiable")
 """Options that the recipes of SGD, Adam, AdamW, LARS and LAMB cannot express."""
@@ -42,7 +43,7 @@ class LrWatcher:
         self._recipe = recipe
         self._count = len(recipe.by_path.groups if recipe.by_path else recipe.groups) or 1
         self._last = self._numbers()
-        self.schedules: list[SampleSchedule | LoopSchedule] = []
+        self.schedules: list[SampleSchedule | LoopSchedule | SharedPlateau] = []
         self.changes = 0  # by hand
 
     def changed(self) -> OptimizerRecipe | None:
@@ -155,7 +156,7 @@ class LrFollower:
         self._recipe, self._session, self._servers, self._warns = recipe, session, servers, warns
         self._scale_local, self._factor = scale_local, 1.0
 
-    def add(self, schedule: SampleSchedule | LoopSchedule) -> None:
+    def add(self, schedule: SampleSchedule | LoopSchedule | SharedPlateau) -> None:
         """Adds a scheduler that is known, so that what it changes is not by hand."""
         self._watcher.schedules.append(schedule)
 

@@ -286,3 +286,10 @@ def loop_without_close(loop: Loop) -> Loop:
         return found
 
     return run
+
+
+@pytest.mark.parametrize("kind", [FirstRankPace, OtherRankPace])
+def test_ranks_share_no_values_and_the_line_says_what_to_do(kind: Any) -> None:
+    for call in (lambda: kind.share(None, "it", 1), lambda: kind.shared(None, "it"), lambda: kind.plateau(None, None)):
+        with pytest.raises(ConfigError, match="measure the same on all ranks and workers, and let each step"):
+            call()

@@ -99,7 +99,7 @@ def test_it_makes_the_steps_that_are_due_and_has_all_else_of_the_scheduler() -> 
 @pytest.mark.parametrize(
     ("make", "every", "words"),
     [
-        (torch.optim.lr_scheduler.ReduceLROnPlateau, 8, "goes by what you measure: call its step yourself"),
+        (torch.optim.lr_scheduler.ReduceLROnPlateau, 8, "goes by what you measure: pace.plateau"),
         (cosine, 0, "every=0"),
     ],
 )
