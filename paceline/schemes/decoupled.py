@@ -163,9 +163,11 @@ class Decoupled(Scheme):
         return self.h // self.fragments
 
     def with_round(self, steps: int, given: Collection[str]) -> Scheme:
-        p = self.fragments if "fragments" in given else min(self.fragments, max(2, steps))
+        """Returns this scheme with fewer steps between two turns. A resumed run, which may be longer, has as many
+        fragments: servers keep something of each."""
+        p = self.fragments
         between = max(self.tau + 1 if "tau" in given else 2, steps // p)  # without overlap a learner merges alone
-        return replace(self, h=min(self.h, between * p), fragments=p, tau=min(self.tau, between - 1))
+        return replace(self, h=min(self.h, between * p), tau=min(self.tau, between - 1))
 
     def check(self, workers: int, servers: int) -> None:
         super().check(workers, servers)

@@ -98,8 +98,9 @@ def _facts_of_worker(found: Any) -> dict[str, Any]:
 
 
 def _entry(v: Any) -> bool:
-    """Returns True for a position: steps, place in the data, and the states of generators."""
-    whole = isinstance(v, list) and len(v) == 3 and count(v[0]) and count(v[1]) and isinstance(v[2], list)
+    """Returns True for a position: steps, place in the data, states of generators, and samples in all, if kept."""
+    whole = isinstance(v, list) and len(v) in (3, 4) and count(v[0]) and count(v[1]) and isinstance(v[2], list)
+    whole = whole and (len(v) == 3 or v[3] == -1 or count(v[3]))
     return whole and 1 <= len(v[2]) <= GENERATORS_MAX and all(map(_base64, v[2]))
 
 

@@ -46,22 +46,24 @@ class Position:
     """Describes where a worker stood: mini-batches done, samples of its share used, and its generators' states.
 
     Those of a worker of several processes are: of the first one torch's own, then what `of_ranks` has returned.
+    samples: all that it has trained, those of shares that others have left included; -1 where that was not kept.
     """
 
     steps: int
     position: int
     generators: tuple[Tensor, ...]
+    samples: int = -1
 
     def to_json(self) -> list[Any]:
         """Returns the position as a list for JSON; states of generators are base64."""
         states = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
-        return [self.steps, self.position, states]
+        return [self.steps, self.position, states, self.samples]
 
     @classmethod
     def from_json(cls, found: list[Any]) -> Position:
         """Returns the position of such a list, which `checkpoint_validation` has checked."""
         states = [torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8) for text in found[2]]
-        return cls(int(found[0]), int(found[1]), tuple(states))
+        return cls(int(found[0]), int(found[1]), tuple(states), int(found[3]) if len(found) > 3 else -1)
 
 
 class PositionLog:
@@ -98,11 +100,11 @@ class PositionLog:
             entry = self._entries[self._begun]
             self._entries = {self._begun: dataclasses.replace(entry, position=position)}
 
-    def contributed(self, steps: int, position: int) -> None:
+    def contributed(self, steps: int, position: int, samples: int = -1) -> None:
         """Notes the position after a contribution: backward is over, and the next forward has not begun."""
         self._handed_over = self._met + 1
         before = self._entries.get(self._met)
-        now = Position(steps, position, self._generators())
+        now = Position(steps, position, self._generators(), samples)
         self._entries = {self._handed_over: now, **({self._met: before} if before else {})}
 
     def _generators(self) -> tuple[Tensor, ...]:

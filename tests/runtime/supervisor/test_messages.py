@@ -115,6 +115,6 @@ def test_the_first_lines_say_which_cores_workers_are_bound_to_where_that_was_ask
     for rank in (1, 0):
         header.joined(worker(rank), Hello(address="", pid=1, host="h1", device="cpu", cpus=(rank,)))
     header.joined(server(0), Hello(address="", pid=1, host="h1", device="cpu", cpus=(0, 1)))
-    plan, recipe = MagicMock(notes=(), crowded="", allreduce=""), Mock()
+    plan, recipe = MagicMock(notes=(), crowded="", allreduce=""), Mock(rate_factors=())
     recipe.robust.note.return_value = ""
     assert [line for line in header.lines(plan, recipe) if line.startswith("cores")] == lines

@@ -408,8 +408,9 @@ class BatchFeed:
         if isinstance(stream, StreamShard) and not stream.is_new:  # the loop knows better
             return
         if behind.memories is not None:
-            stream.go_on(behind.memories.entry.position)
-            self._counts.resume(behind.memories.entry.steps, stream.samples)
+            entry = behind.memories.entry
+            stream.go_on(entry.position)
+            self._counts.resume(entry.steps, stream.samples if entry.samples < 0 else entry.samples)
         elif behind.position:
             stream.go_on(behind.position)
             self._positions.corrected(stream.samples)

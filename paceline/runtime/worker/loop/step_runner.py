@@ -126,7 +126,7 @@ class StepRunner:
         )
         self._exchanges = 0
         if early or result is not None:
-            self._positions.contributed(self._counts.steps, self._feed.position)
+            self._positions.contributed(self._counts.steps, self._feed.position, self._counts.samples)
         if early:
             self._take(early.finish)
         elif result is not None:
