@@ -163,9 +163,7 @@ class Decoupled(Scheme):
         return self.h // self.fragments
 
     def with_round(self, steps: int, given: Collection[str]) -> Scheme:
-        """Returns this scheme with fewer steps between two turns. A resumed run, which may be longer, has as many
-        fragments: servers keep something of each."""
-        p = self.fragments
+        p = self.fragments  # servers keep something of each, and a resumed run may be longer
         between = max(self.tau + 1 if "tau" in given else 2, steps // p)  # without overlap a learner merges alone
         return replace(self, h=min(self.h, between * p), tau=min(self.tau, between - 1))
 
