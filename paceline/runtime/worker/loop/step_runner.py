@@ -65,9 +65,10 @@ class StepRunner:
         self._overlap = self._make_overlap()
         self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
         flat = model.flat
-        # Without servers the worker makes the update, which takes its gradient from where backward leaves it.
+        # A worker that makes updates takes its gradient from where backward leaves it. A speaker of `tiers` makes them
+        # on the transport's thread, as soon as the last contribution of the round has come.
         small = len(flat) <= CLEARED_EARLY_MAX and not (flat.by_rows or flat.in_ranks)
-        self._clears_early = small and run.spec.servers > 0
+        self._clears_early = small and run.spec.servers > 0 and not run.node.role.updates_alone
         self._cleared = False
 
     def _make_overlap(self) -> OverlapChoice | None:
