@@ -1,4 +1,4 @@
-"""Decides what the workers of a run wait for: once, for the headline, its alert, the rows, the forecast and /metrics.
+"""Decides what the workers of a run wait for: once, for the headline, its alert, the rows and the forecast.
 
     kind       when                                                                     alert
     begun      too little is known: before ROUNDS_MIN exchanges and BEGUN_S seconds
