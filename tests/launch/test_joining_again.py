@@ -176,7 +176,7 @@ def test_the_optimizer_is_the_loops_own_after_a_join_that_was_interrupted(monkey
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "diloco"])
 def test_a_step_may_be_interrupted_anywhere(scheme: str) -> None:
     """Ctrl-C comes between any two calls of functions; here every so many of them, in the third step."""
-    notebook, calls = Notebook(scheme), 0
+    notebook, at, calls, length = Notebook(scheme), 0, 0, 0
 
     def interrupts(frame: FrameType, event: str, _: Any) -> None:
         nonlocal calls
@@ -186,24 +186,27 @@ def test_a_step_may_be_interrupted_anywhere(scheme: str) -> None:
             raise KeyboardInterrupt
 
     def stepping(pace: paceline.Pace) -> None:
-        nonlocal calls
-        calls = 0
-        sys.settrace(interrupts if pace.steps == 2 else None)
+        nonlocal calls, length
+        third, calls = pace.steps == 2, 0
+        sys.settrace(interrupts if third else None)
         try:
             pace.step()
         finally:
             sys.settrace(None)
+        length = calls if third else length
 
     loop = LOOP.replace("pace.step()", "stepping(pace)")
-    at = 0
     notebook.cell(OBJECTS + loop, stepping=stepping)
-    length = 0
-    for at in range(1, 400, 13):
-        before = len(notebook.errors)
+    assert not notebook.errors
+    assert length > 100
+    for at in range(1, length, 1 + length // 20):
+        notebook.errors.clear()
         notebook.cell(loop)
-        if len(notebook.errors) == before:  # the step is shorter than that
-            length = at
-            break
+        # torch's optimizers switch gradients off and on again. Interrupted between the two, they leave them off.
+        torch.set_grad_enabled(True)
+        assert set(notebook.errors) <= {KeyboardInterrupt}, at  # the step may be shorter than the one that was counted
         notebook.cell("assert all(bool(p.isfinite().all()) for p in model.parameters())")
-    assert length > 13
-    assert set(notebook.errors) == {KeyboardInterrupt}
+    at = 0
+    notebook.errors.clear()
+    notebook.cell(loop)
+    assert not notebook.errors

@@ -81,7 +81,7 @@ class BufferRef:
         return torch.from_numpy(array)
 
     def __del__(self) -> None:
-        if self._give_back is not None:
+        if getattr(self, "_give_back", None) is not None:  # not set where Ctrl-C came before `__init__`
             self._give_back(self.buffer)
 
 

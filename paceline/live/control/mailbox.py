@@ -60,7 +60,7 @@ class Mailbox:
     def __init__(self, me: Party, timeout_s: float) -> None:
         """`timeout_s` bounds each wait for the coordinator while the run is being set up."""
         self._me, self.timeout_s = me, timeout_s
-        self._messages: queue.Queue[Any] = queue.Queue()
+        self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.over, self.may_exit = threading.Event(), threading.Event()
         self.error: BaseException | None = None  # why this party cannot go on
         self.stop_reason = ""

@@ -65,7 +65,8 @@ class HubTransport:
         self, hub: Hub, me: Party, failed: Callable[[BaseException], None] | None, incarnation: int = 0
     ) -> None:
         self.me, self._hub, self._failed, self.incarnation = me, hub, failed, incarnation
-        self._inbox: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        # Not a `Queue`, whose lock stays held where Ctrl-C comes while the main thread puts a message into it.
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = itertools.count()
         self._thread = threading.Thread(target=self._run, name=f"net of {me}", daemon=True)
