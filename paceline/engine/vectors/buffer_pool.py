@@ -81,8 +81,9 @@ class BufferRef:
         return torch.from_numpy(array)
 
     def __del__(self) -> None:
-        if getattr(self, "_give_back", None) is not None:  # not set where Ctrl-C came before `__init__`
-            self._give_back(self.buffer)
+        give_back = getattr(self, "_give_back", None)  # not set where Ctrl-C came before `__init__`
+        if give_back is not None:
+            give_back(self.buffer)
 
 
 Source = Callable[[int], memoryview | None]
