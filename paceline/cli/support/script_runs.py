@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from paceline import config as configuration
@@ -38,6 +40,7 @@ from paceline.runtime.spec.launcher import Launcher
 
 OF_THE_COMMAND = ("run", "cluster", "stop", "evaluation")
 """Sections of settings that the command has; the others are said in the script."""
+PYTHON = re.compile(r"python[\d.]*$")
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -69,9 +72,13 @@ def parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:
 
 
 def check_program(command: Sequence[str]) -> None:
-    """Raises ConfigError where this machine has no such program."""
+    """Raises ConfigError where this machine has no such program, or no such script for its Python."""
     if shutil.which(command[0], path=programs_path()) is None:
         raise ConfigError(f"{command[0]}: no such program")
+    if PYTHON.match(Path(command[0]).name):
+        script = next((word for word in command[1:] if not word.startswith("-")), "")
+        if script.endswith(".py") and "-c" not in command and "-m" not in command and not Path(script).is_file():
+            raise ConfigError(f"{script}: no such file in {Path.cwd()}; give its path from there")
 
 
 def has_evaluator(config: Config, *, evaluates: bool) -> bool:

@@ -28,6 +28,12 @@ def build(path: str, samples: Tensor, classes: int, seed: int) -> nn.Module:
             raise ConfigError(
                 f"{WHAT} {path}: returned {import_path.kind_of(module)}, not a torch.nn.Module: let it return the model"
             )
+        for name, p in module.named_parameters():
+            if p.dtype == torch.float64:
+                raise ConfigError(
+                    f"{WHAT} {path}: parameter {name} is float64, and weights are exchanged as float32: let it return "
+                    "model.float()"
+                )
         _try(module, path, samples, classes)
     return module
 

@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,13 @@ class ForkServer:
             config = configuration.build(values)
             self._warm()
             from paceline.runtime.collectives.torch_distributed import check_built
-            from paceline.runtime.worker.train_loop import check_model, load_data
+            from paceline.runtime.worker.train_loop import build_model, check_model, load_data
 
             check_built(config.cluster.allreduce)
             config.codecs().warm_up()
             splits = load_data(config)
             check_model(config)
+            _in_a_child(lambda: build_model(config, splits))
             return DataLoaded(train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)
         except PacelineError as error:
             return LoadFailed(why=str(error))
@@ -214,6 +216,35 @@ def _count_gpus() -> int:
         count = count_of("cuda")
     finally:
         os._exit(count)
+
+
+def _in_a_child(action: Callable[[], object]) -> None:
+    """Carries out `action` in a process of its own. Raises its PacelineError; whatever it prints is lost.
+
+    Torch's threads, which the first forward pass starts, would be missing in all that this process forks after it.
+    """
+    from paceline.core.errors import PacelineError
+
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            die_with_parent()
+            signal.set_wakeup_fd(-1)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+            action()
+        except PacelineError as error:
+            os.write(writer, str(error).encode()[:4096])
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as answer:
+        why = answer.read().decode(errors="replace")
+    os.waitpid(pid, 0)
+    if why:
+        raise PacelineError(why)
 
 
 def die_with_parent(name: str = "") -> None:

@@ -163,6 +163,7 @@ def test_what_hangs_is_ended_in_one_line(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(words: list[str], says: str) -> None:
+    Path("x.py").touch()
     Path("other.toml").write_text("step_s = 1\n")
     Path("ours.toml").write_text('about = "measured by paceline probe: mlp"\n')  # is written over
     with pytest.raises(ConfigError, match=says):

@@ -88,6 +88,7 @@ def test_the_command_stands_behind_two_dashes() -> None:
         (["--"], "-- stands before the command of a script, such as -- python train.py"),
         (["--", "paceline", "train"], "-- stands before your own script; `paceline` has no place there"),
         (["--", "no-such-program"], "no-such-program: no such program"),
+        (["--", "python", "-u", "missing.py", "--lr", "1"], "missing.py: no such file in"),
         (["--lr", "0.1", "--", sys.executable, "x.py"], "--lr: your script says that itself"),
         (["--data", "digits", "--", sys.executable, "x.py"], "--data: your script says that itself"),
         (["--sync-dir", "x", "--", sys.executable, "x.py"], "--sync-dir is for other machines: name them with --hosts"),
@@ -98,7 +99,11 @@ def test_the_command_stands_behind_two_dashes() -> None:
         (["--script", "x.py"], "--script x.py: start your own script with `paceline launch` or `race`"),
     ],
 )
-def test_what_cannot_be_raced_is_refused_before_anything_starts(words: list[str], says: str, tmp_path: Path) -> None:
+def test_what_cannot_be_raced_is_refused_before_anything_starts(
+    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.py").touch()
     with pytest.raises(ConfigError, match=says):
         main([*words, "--out", str(tmp_path / "race")] if "--" not in words else ["--out", str(tmp_path), *words])
 

@@ -48,6 +48,27 @@ def test_settings_that_are_refused_leave_no_folder(words: list[str]) -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("command", ["train --scheme bsp", "race --schemes bsp,asp"])
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        ("3", "returned a int, not a torch.nn.Module"),
+        ("torch.nn.Linear(63, 10)", "mat1 and mat2 shapes cannot be multiplied"),
+        ("torch.nn.Linear(64, 10).double()", "parameter weight is float64"),
+        ("unknown()", "NameError: name 'unknown' is not defined"),
+    ],
+)
+def test_a_model_that_cannot_be_trained_is_refused_before_a_process_starts(
+    command: str, made: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("own.py").write_text(f"import torch\ndef net():\n    print('made')\n    return {made}\n")
+    assert main([*command.split(), "--workers", "2", "--data", "digits", "--model", "own.py:net"]) == 2
+    assert not list(Path().glob("runs/*"))
+    said = capsys.readouterr()
+    assert words in said.err
+    assert "made" not in said.out
+
+
 def test_where_no_folder_can_be_made_one_line_says_so() -> None:
     Path("runs").write_text("a file")
     with pytest.raises(ConfigError, match="name a folder that can be made with --out"):
