@@ -425,6 +425,14 @@ class StopSettings:
         rules = (round(self.epochs * train_samples), self.samples)
         return min(filter(None, rules), default=0)
 
+    def counted(self, train_samples: int) -> str:
+        """Returns the name of the rule that says how many samples are trained: `samples` or `epochs`.
+
+        train_samples: of the data set; 0 where only a script knows it
+        """
+        sooner = 0 < round(self.epochs * train_samples) < self.samples
+        return "samples" if self.samples and not sooner else "epochs"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:

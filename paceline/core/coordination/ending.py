@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import ModelEvaluated, RunFinished, Timer
-from paceline.core.coordination.lifecycle import TARGET_REACHED, RunContext, RunPhase, StopRule
+from paceline.core.coordination.lifecycle import EPOCHS, TARGET_REACHED, RunContext, RunPhase, StopRule
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.coordination.server_recovery import Recovery
@@ -42,10 +42,22 @@ class RunEnding:
         run = self._run
         if run.state.stopping or not run.state.training:
             return
+        if reason == EPOCHS and self._by_samples:
+            reason = "samples"
         run.state.reason, run.state.seconds = reason, run.now()
         run.state.target_reached = target_reached
         run.decide.record(Ended(at=run.state.seconds, reason=reason))
         run.decide.send([*sorted(run.roster.training), *run.roster.joining], control.Stop(reason=reason))
+
+    @property
+    def _by_samples(self) -> bool:
+        """Returns True if a run without further samples to train ends by the user's number of samples.
+
+        A script has epochs of its own, of a length that only it knows: there the samples that were trained decide.
+        """
+        rule = self._rule
+        known = rule.epoch_samples > 0 or self._run.totals.samples >= (rule.samples or 0)
+        return rule.counted != EPOCHS and known
 
     def stop_at_epochs(self) -> None:
         """Stops a run of leased data when all its epochs are done.
@@ -56,7 +68,7 @@ class RunEnding:
         if self._rule.samples is None or not self._leasing.reached(self._rule.samples):
             return
         if not self._recovery.under_way:
-            self.stop("epochs")
+            self.stop(EPOCHS)
         elif not self._looks_again:
             self._looks_again = True
             self._recovery.afterwards(self._servers_are_back)

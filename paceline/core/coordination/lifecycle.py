@@ -42,6 +42,8 @@ class RunPhase(enum.Enum):
     OVER = "over"
 
 
+EPOCHS = "epochs"
+"""The reason of a worker that leaves since no samples are left to train."""
 TARGET_REACHED = "target accuracy"
 """The reason recorded for a run that ended because it reached its target accuracy."""
 WAIT_SECONDS = 120.0
@@ -120,6 +122,7 @@ class StopRule:
     epoch_samples    samples of the data set; 0 if unknown
     seconds          since training started
     target_accuracy  of the evaluated model, from 0 to 1
+    counted          the rule that `samples` is of, samples or epochs; the reason of the run's end
     """
 
     samples: int | None = None
@@ -129,6 +132,7 @@ class StopRule:
     epoch_samples: int = 0
     seconds: float | None = None
     target_accuracy: float | None = None
+    counted: str = EPOCHS
 
 
 @dataclass(frozen=True, slots=True)

@@ -233,7 +233,7 @@ class VirtualRun:
         """Is called after each event; returns True if the run is over."""
         total = self._meters.total
         if self._counted.over or self._all_done():
-            self._reason = "epochs"
+            self._reason = self._config.stop.counted(len(self._splits.train))
         elif self._judge is not None and self._judge.due(sim.now, total):
             self._look(sim.now)
         self._countdown -= 1

@@ -50,6 +50,7 @@ def make_coordinator(
             epoch_samples=train_samples if trains else 0,
             seconds=stop.seconds or None,
             target_accuracy=stop.target_accuracy or None,
+            counted=stop.counted(train_samples if trains else 0),
         ),
         seed=config.run.seed,
         dead_after_s=cluster.dead_after,

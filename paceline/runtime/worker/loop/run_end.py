@@ -4,13 +4,14 @@ first that holds                       reason
 the coordinator stopped the run        its reason
 SIGTERM (drained)                      SIGTERM
 the loop called `pace.stop`            the loop's reason
-no samples are left to train           epochs
+no samples are left to train           epochs, or samples where the user gave their number
 this worker made its --steps           steps
 otherwise                              every worker was done
 """
 
 from __future__ import annotations
 
+from paceline.core.coordination.lifecycle import EPOCHS
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
 from paceline.runtime.worker.loop.progress import ProgressCounters
@@ -51,7 +52,7 @@ class RunEnd:
         if self.asked:
             return self.asked
         if self._sizes.spent:
-            return "epochs"
+            return EPOCHS
         return "steps" if self._steps_done else "every worker was done"
 
     @property
