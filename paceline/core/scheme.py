@@ -124,6 +124,7 @@ class Scheme:
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
     composite: it is made of other schemes, and cannot be a part of one that is.
     round_steps: the parameter that has the local steps between two exchanges, where short runs need fewer; "" for none.
+    few_steps: a run of fewer steps of each worker is a short one, for the reason beside the number.
     coordinator_counts: the coordinator has a part of the state, which no worker could keep.
     """
 
@@ -144,6 +145,7 @@ class Scheme:
     mixes_steps: ClassVar[bool] = False
     composite: ClassVar[bool] = False
     round_steps: ClassVar[str] = ""
+    few_steps: ClassVar[tuple[int, str]] = (0, "")
     coordinator_counts: ClassVar[bool] = False
 
     @property

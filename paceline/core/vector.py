@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from paceline.core.errors import ConfigError
+
 
 @runtime_checkable
 class Vector(Protocol):
@@ -158,9 +160,11 @@ def is_arriving(v: Any) -> bool:
 def cut(length: int, shards: int) -> tuple[slice, ...]:
     """Returns `shards` consecutive slices that cover `length` elements; their sizes differ by at most one.
 
-    Raises ValueError when there would be an empty shard.
+    Raises ConfigError when there would be an empty shard.
     """
     if not 1 <= shards <= max(length, 1):
-        raise ValueError(f"cannot cut {length} parameters into {shards} shards")
+        raise ConfigError(
+            f"cannot cut {length} trained parameters into {shards} parts: give at most {length} fragments"
+        )
     edges = [length * s // shards for s in range(shards + 1)]
     return tuple(slice(a, b) for a, b in itertools.pairwise(edges))

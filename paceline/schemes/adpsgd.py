@@ -85,6 +85,7 @@ class ADPSGD(Scheme):
 
     needs_peers = True
     workers_differ = True
+    few_steps = (50, "below 50 the models of the workers are still apart")
 
     class Worker(Holder):
         transient = ("asked", "owed")

@@ -75,6 +75,7 @@ class GoSGD(Scheme):
     trains_locally = True
     needs_peers = True
     workers_differ = True
+    few_steps = (50, "below 50 the models of the workers are still apart")
 
     class Worker(Holder):
         transient = ("offered", "offers")

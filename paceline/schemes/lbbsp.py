@@ -103,6 +103,7 @@ class LBBSP(Scheme):
                 f"{self.high * workers} or raise --lbbsp.high"
             )
 
+    few_steps = (12, "its global batch is always whole, where bsp ends each epoch with a small one and so updates more")
     lock_step = True
     equal_rounds = False
     mixes_steps = True

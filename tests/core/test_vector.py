@@ -9,7 +9,7 @@ from paceline.core.vector import Ghost, Vector, cut, is_finite, splice
 @given(st.integers(1, 10_000), st.integers(1, 64))
 def test_a_cut_covers_every_element_once_in_even_slices(length: int, shards: int) -> None:
     if shards > length:
-        with pytest.raises(ValueError, match=f"cannot cut {length} parameters into {shards} shards"):
+        with pytest.raises(ValueError, match=f"cannot cut {length} trained parameters into {shards} parts"):
             cut(length, shards)
         return
     parts = cut(length, shards)

@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-import paceline.schemes  # noqa: F401  enters them into the registry
+import paceline
+import paceline.schemes
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.scheme import make
@@ -213,3 +215,10 @@ def test_a_learner_with_one_gradient_that_is_not_finite_takes_the_whole_model_an
 def test_what_cannot_work_is_refused(parameters: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         make("decoupled", parameters).check(4, 1)
+
+
+@pytest.mark.parametrize("scheme", ["decoupled", "diloco"])
+def test_more_fragments_than_trained_numbers_are_refused_in_one_line(scheme: str) -> None:
+    model = torch.nn.Linear(3, 1, bias=False)
+    with pytest.raises(ConfigError, match="^cannot cut 3 trained parameters into 4 parts: give at most 3 fragments$"):
+        paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme, fragments=4, h=8)

@@ -34,15 +34,19 @@ def batch_size_note(config: Config, train_samples: int) -> str:
 
 
 def short_run_note(config: Config, train_samples: int) -> str:
-    """Returns a line where the run is so short that rounds were shortened for it; "" otherwise."""
+    """Returns a line where the run is short for its scheme, with the rounds that were shortened for it; else ""."""
     before, after = config.scheme().completed({}, train_samples), config.scheme_of(train_samples)
     changed = {key: value for key, value in after.parameters().items() if value != getattr(before, key)}
+    steps = config.steps_each(train_samples)
     if not changed:
-        return ""
+        few, why = after.few_steps
+        if not 0 < steps < few:
+            return ""
+        return f"{after.name}: {steps} steps of a worker are a short run for it, which may end below bsp: {why}"
     now = ", ".join(f"{key} is {_shown(value)}, not {_shown(getattr(before, key))}" for key, value in changed.items())
     flag = f"--{after.name}.{next(iter(changed)).replace('_', '-')}"
     return (
-        f"{after.name}: {now}: {config.steps_each(train_samples)} steps of a worker are a short run for it, which may "
+        f"{after.name}: {now}: {steps} steps of a worker are a short run for it, which may "
         f"end below bsp; {flag}, where you give it, stays"
     )
 

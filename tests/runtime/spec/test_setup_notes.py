@@ -37,6 +37,20 @@ def test_a_line_says_so_before_training_and_all_processes_have_the_same(scheme: 
     recipe.make_scheme().check(16, 1)
 
 
+@pytest.mark.parametrize("scheme", ["adpsgd", "gosgd"])
+def test_gossip_has_a_line_for_a_run_in_which_models_stay_apart(scheme: str) -> None:
+    note = short_run_note(config(scheme), SAMPLES)
+    assert note.startswith(f"{scheme}: 17 steps of a worker are a short run for it, which may end below bsp: below 50 ")
+    assert note in setup_notes(config(scheme), recipe_of(config(scheme), SAMPLES), SAMPLES)
+    assert short_run_note(config(scheme, workers=4), SAMPLES) == ""
+    assert short_run_note(config(scheme, epochs=18.0), SAMPLES) == ""
+
+
+def test_lbbsp_has_one_where_bsp_makes_more_updates_as_each_epoch_ends_with_a_small_one() -> None:
+    assert "9 steps of a worker are a short run for it" in short_run_note(config("lbbsp", workers=32), SAMPLES)
+    assert short_run_note(config("lbbsp"), SAMPLES) == ""
+
+
 @pytest.mark.parametrize("scheme", SHORTENED)
 def test_a_long_run_has_the_rounds_of_the_paper(scheme: str) -> None:
     assert short_run_note(config(scheme, epochs=2000), SAMPLES) == ""
