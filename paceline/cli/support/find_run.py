@@ -10,6 +10,7 @@ from pathlib import Path
 
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
+from paceline.core.files.own_path import steers
 from paceline.core.files.safe_path import shown_path
 from paceline.core.registry import nearest
 from paceline.launch.detached.leader_pointer import POINTER, LedElsewhere, leader_host
@@ -105,6 +106,11 @@ def leader_of(folder: Path, status: Status, verb: str) -> int:
     """
     if status.ended:
         raise ConfigError(f"{folder} has ended already: {status.state}{f', {status.reason}' if status.reason else ''}")
+    if not steers(folder / STATUS):
+        raise ConfigError(
+            f"{folder / STATUS} names a process, and others may have written it: `paceline {verb}` needs a file and a "
+            "folder that are yours and that nobody else can write"
+        )
     # A copied folder names the process of the original. A signal to it would end the original run.
     if status.folder != shown_path(folder.resolve()):
         raise ConfigError(f"{folder} is a copy of {status.folder}: that is the folder of the run; name it")

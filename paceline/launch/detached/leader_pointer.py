@@ -1,7 +1,17 @@
-"""The file in a run's folder that says which other host leads the run, for whoever looks at it from here."""
+"""Which other host leads a run that was started from here.
+
+    RUN/leader.json                                        a key, and nothing else
+    ~/.local/state/paceline/leaders/KEY.json (mode 0600)   the run's folder, and how the host that leads it is reached
+
+A folder may be somebody else's: unpacked, cloned, on a shared disk. So nothing in it names a host, a program or an
+ssh configuration. A key counts where this user's own state has it, for that folder.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
 import socket
 from pathlib import Path
 
@@ -10,19 +20,22 @@ import msgspec
 from paceline.core.errors import ConfigError
 
 POINTER = "leader.json"
-"""The file's name."""
+"""The name of the file in the run's folder."""
+KEY = re.compile(r"[0-9a-f]{32}")
 
 
 class LeaderHost(msgspec.Struct, frozen=True, kw_only=True):
     """Says how the host that leads a run is reached from the one where the command was typed.
 
-    seen_from     the name of that one: the file means nothing elsewhere, also where the folder is shared
+    run           the run's folder here, an absolute path
+    seen_from     the name of this host: the entry means nothing elsewhere, also where the home directory is shared
     began         when the run began, in seconds since 1970
     out           the run's folder there, as seen from `folder`, in which commands are executed
     python, path  the interpreter there, and its PYTHONPATH
     config        a file for ssh -F
     """
 
+    run: str
     seen_from: str
     began: float
     host: str
@@ -46,10 +59,36 @@ class LedElsewhere(ConfigError):  # noqa: N818  a place, not a fault
         self.leader, self.given = leader, given
 
 
+class _Marker(msgspec.Struct, frozen=True):
+    """Is the content of `leader.json`."""
+
+    key: str
+
+
+def point(folder: Path, leader: LeaderHost) -> None:
+    """Notes that another host leads the run in `folder`, which is created. Raises OSError."""
+    key = secrets.token_hex(16)
+    folder.mkdir(parents=True, exist_ok=True)
+    leaders = _leaders()
+    leaders.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(os.open(leaders / f"{key}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(leader)))
+    (folder / POINTER).write_bytes(msgspec.json.encode(_Marker(key)))
+
+
 def leader_host(folder: Path) -> LeaderHost | None:
-    """Returns who leads the run in `folder`, if that is another host and the run was started from this one."""
+    """Returns who leads the run in `folder`, if that is another host and this user started the run from this one."""
     try:
-        found = msgspec.json.decode((folder / POINTER).read_bytes(), type=LeaderHost)
+        key = msgspec.json.decode((folder / POINTER).read_bytes(), type=_Marker).key
+        if not KEY.fullmatch(key):
+            return None
+        found = msgspec.json.decode((_leaders() / f"{key}.json").read_bytes(), type=LeaderHost)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found if found.seen_from == socket.gethostname() else None
+    return found if (found.run, found.seen_from) == (str(folder.resolve()), socket.gethostname()) else None
+
+
+def _leaders() -> Path:
+    """Returns the folder of this user's state, as the XDG base directory specification has it."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return Path(state if os.path.isabs(state) else Path.home() / ".local" / "state") / "paceline" / "leaders"

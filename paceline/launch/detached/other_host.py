@@ -2,7 +2,7 @@
 
     here                                      there
     ssh HOST `paceline launch --detach ...`   starts the leader, waits until the run has begun
-    OUT/leader.json names the host            OUT has the run's files
+    OUT/leader.json is a key to the host      OUT has the run's files
     `paceline attach OUT` and the like        the same verb, by ssh
 
 The login ends when the run has begun, so nothing here keeps it alive. The command is executed in the folder that has
@@ -19,10 +19,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from paceline.core.errors import ConfigError
-from paceline.launch.detached.leader_pointer import POINTER, LeaderHost, LedElsewhere
+from paceline.launch.detached.leader_pointer import LeaderHost, LedElsewhere, point
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.ssh import Ssh
 
@@ -37,6 +35,7 @@ def lead_on(entry: HostEntry, ssh: Ssh, words: Sequence[str], out: str, say: Cal
     client, for a host that cannot be reached, and for a folder here that takes no file.
     """
     leader = LeaderHost(
+        run=str(Path(out).resolve()),
         seen_from=socket.gethostname(),
         began=time.time(),
         host=entry.name,
@@ -52,10 +51,9 @@ def lead_on(entry: HostEntry, ssh: Ssh, words: Sequence[str], out: str, say: Cal
     if code:
         return code
     try:
-        Path(out).mkdir(parents=True, exist_ok=True)
-        (Path(out) / POINTER).write_bytes(msgspec.json.format(msgspec.json.encode(leader)))
+        point(Path(out), leader)
     except OSError as error:
-        raise ConfigError(f"--leader: {out}: {error.strerror}; the run goes on on {entry.name}") from None
+        raise ConfigError(f"--leader: {error.filename}: {error.strerror}; the run goes on on {entry.name}") from None
     say(f"{entry.name} leads it; the commands above work here, too")
     return 0
 

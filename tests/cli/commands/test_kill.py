@@ -89,6 +89,12 @@ def test_nobody_is_ended_by_a_copy_from_elsewhere_or_within_a_program_that_does_
     a_status(here / "a", listens=True)
     shutil.copytree(here / "a", here / "b")
     assert "runs/b is a copy of" in refused_here(capsys, "kill", "b")
+    for others_write in (here / "e" / "status.json", here / "e"):
+        a_status(here / "e", listens=True)
+        before = others_write.stat().st_mode
+        others_write.chmod(0o777)
+        assert "others may have written it" in refused_here(capsys, "kill", "e")
+        others_write.chmod(before)
     a_status(here / "c", listens=True, host="another")
     assert "run `paceline kill` there" in refused_here(capsys, "kill", "c")
     assert "led from another" in told(capsys, "status", "c")

@@ -65,12 +65,47 @@ def test_a_link_and_a_pipe_are_not_read(tmp_path: Path) -> None:
     assert (tmp_path / "secret").exists()
 
 
-def test_an_order_of_another_user_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_that_another_user_can_write_does_not_count(tmp_path: Path) -> None:
     said: list[str] = []
     OrderFolder(tmp_path).post(OperatorOrder(kind="grow"))
-    monkeypatch.setattr(os, "getuid", lambda: os.stat(tmp_path).st_uid + 1)
+    (file,) = (tmp_path / FOLDER).iterdir()
+    file.chmod(0o666)
     assert OrderFolder(tmp_path, said.append).take() == []
     assert "another user" in said[0]
+
+
+def test_a_folder_of_another_user_or_that_others_can_write_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    orders = OrderFolder(tmp_path, said.append)
+    orders.post(OperatorOrder(kind="grow"))
+    (tmp_path / FOLDER).chmod(0o777)
+    assert orders.take() == orders.take() == []
+    assert said == [f"{tmp_path / FOLDER}: orders of the operator are not read: others may write into it"]
+    with pytest.raises(ConfigError, match="others may write into it; the order was not given"):
+        orders.post(OperatorOrder(kind="grow"))
+    (tmp_path / FOLDER).chmod(0o700)
+    assert len(orders.take()) == 1
+    orders.post(OperatorOrder(kind="grow"))
+    monkeypatch.setattr(os, "geteuid", lambda: os.stat(tmp_path).st_uid + 1)
+    assert orders.take() == []
+
+
+def test_a_link_to_another_folder_has_none_of_its_files_read_or_removed(tmp_path: Path) -> None:
+    other, run, said = tmp_path / "other", tmp_path / "run", list[str]()
+    OrderFolder(other.parent).post(OperatorOrder(kind="grow"))
+    (tmp_path / FOLDER).rename(other)
+    (other / "data.json").write_text("precious")
+    run.mkdir()
+    (run / FOLDER).symlink_to(other)
+    orders = OrderFolder(run, said.append)
+    orders.clear()
+    assert orders.take() == []
+    with pytest.raises(ConfigError):
+        orders.post(OperatorOrder(kind="grow"))
+    assert len(list(other.iterdir())) == 2
+    assert len(said) == 1
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
