@@ -87,7 +87,7 @@ def next_folder(what: str) -> str:
     """
     for name in _numbered(f"runs/{time.strftime('%Y%m%d-%H%M%S')}-{what}"):
         try:
-            Path(name).mkdir(parents=True)
+            Path(name).mkdir(mode=0o755, parents=True)
         except FileExistsError:
             continue
         except OSError as error:

@@ -236,6 +236,7 @@ class StatusFile:
         with contextlib.suppress(OSError):
             try:
                 draft.write_bytes(msgspec.json.encode(self._status(parties)) + b"\n")
+                draft.chmod(draft.stat().st_mode & ~0o022)
                 draft.replace(self._path)
             finally:
                 draft.unlink(missing_ok=True)
@@ -278,7 +279,7 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
     """
     path = Path(folder)
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
-    path.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)  # no group may write where a file names the process to end
     before = _standing_there(path)
     try:  # from here on, since a signal may come as soon as the status can be seen
         if before is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.commands import kill
-from paceline.runtime.run_folder.status_file import STATUS
+from paceline.core.files.own_path import steers
+from paceline.runtime.run_folder.status_file import STATUS, starting
 from tests.cli.commands.runs import a_status, told
 from tests.cli.conftest import refused_here
 from tests.launch.process_tree import within
@@ -81,6 +83,15 @@ def test_a_run_that_has_not_begun_is_ended_and_leaves_nothing(here: Path, capsys
     finally:
         one.kill()
         one.wait()
+
+
+def test_a_run_of_a_user_whose_files_its_group_can_write_can_be_ended(here: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        with starting(str(here / "run"), "bsp"):
+            assert steers(here / "run" / "status.json")
+    finally:
+        os.umask(before)
 
 
 def test_nobody_is_ended_by_a_copy_from_elsewhere_or_within_a_program_that_does_not_listen(
