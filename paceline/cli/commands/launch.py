@@ -15,7 +15,14 @@ from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
 from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
 from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
-from paceline.cli.support.script_runs import add_host_options, check_program, evaluator_of, has_evaluator, ssh_of
+from paceline.cli.support.script_runs import (
+    add_host_options,
+    check_program,
+    evaluator_of,
+    has_evaluator,
+    own_words,
+    ssh_of,
+)
 from paceline.cli.support.watch_page import add_live_watch, also, check_page, page
 from paceline.config import Config
 from paceline.core.errors import ConfigError
@@ -85,13 +92,14 @@ def main(arguments: list[str]) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise ConfigError("launch what? e.g. `paceline launch -n 4 python my_train.py`")
-    trains = command[0] == "paceline"
-    if trains and command[1:2] != ["train"]:
+    own = own_words(command)
+    trains = own is not None
+    if own is not None and own[:1] != ["train"]:
         raise ConfigError("of Paceline's own commands `paceline train` can be launched, or a script of yours")
     hosts = hosts_of(options.hosts)
     if (options.launcher or "ssh") == "local" and hosts:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
-    values = _values(options, command[2:] if trains else None, hosts)
+    values = _values(options, own[1:] if own is not None else None, hosts)
     if not trains:
         values["run"]["script"] = shlex.join(command)
     check_page(options)

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from paceline.cli.support.script_runs import own_words
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.launch.engines import kubernetes
@@ -27,7 +28,7 @@ def over_kubernetes(options: argparse.Namespace, config: Config, given: Sequence
         if getattr(options, flag):
             raise ConfigError(f"--{flag.replace('_', '-')}: Kubernetes chooses hosts, and its image has the code")
     command = options.command[1:] if options.command[0] == "--" else options.command
-    if given and command[0] != "paceline":
+    if given and own_words(command) is None:
         raise ConfigError(f"{given[0]}: a script's run in Kubernetes has -n and -s; `paceline train` takes settings")
     try:
         cluster = kubernetes.configured(shlex.split(options.launcher_args))

@@ -54,11 +54,20 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     own, command = list(arguments[:at]), list(arguments[at + 1 :])
     if not command:
         raise ConfigError("-- stands before the command of a script, such as -- python train.py")
-    if command[0] == "paceline":
+    if own_words(command) is not None:
         raise ConfigError(
             "-- stands before your own script; `paceline` has no place there, and its options stand before --"
         )
     return own, command
+
+
+def own_words(command: Sequence[str]) -> list[str] | None:
+    """Returns what follows `paceline`, its path, or `python -m paceline`; None for any other command."""
+    if Path(command[0]).name == "paceline":
+        return [*command[1:]]
+    if PYTHON.match(Path(command[0]).name) and [*command[1:3]] == ["-m", "paceline"]:
+        return [*command[3:]]
+    return None
 
 
 def parsed(parser: Parser, arguments: list[str]) -> argparse.Namespace:

@@ -19,6 +19,7 @@ from paceline.live.addresses import is_loopback
 from paceline.runtime.run_folder.status_file import fields_of
 
 TOKEN = "PACELINE_TOKEN_FILE"
+TOKEN_BYTES_MAX = 4096
 """The environment variable with the name of the file that holds the secret."""
 TOKEN_CHARACTERS_MIN = 32
 """Characters below which a token could be guessed."""
@@ -42,14 +43,17 @@ def shared_secret(why: str) -> str:
     if not path:
         raise ConfigError(f"{why}: {HOW}")
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-        found = os.stat(path)
-        # A Secret of Kubernetes is root's, for the group that the pod has to itself.
-        open_to_others = found.st_mode & (0o077 if found.st_uid == os.getuid() else 0o007)
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            found = os.fstat(file.fileno())
+            # A Secret of Kubernetes is root's, for the group that the pod has to itself.
+            if found.st_mode & (0o077 if found.st_uid == os.getuid() else 0o007):
+                raise ConfigError(f"{TOKEN}={path} can be read by others: give it mode 0600")
+            content = file.read(TOKEN_BYTES_MAX + 1) if stat.S_ISREG(found.st_mode) else b""
+        text = content.decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{TOKEN}={path}: {getattr(error, 'strerror', None) or 'is no text'}; {HOW}") from None
-    if open_to_others:
-        raise ConfigError(f"{TOKEN}={path} can be read by others: give it mode 0600")
+    if len(content) > TOKEN_BYTES_MAX:
+        raise ConfigError(f"{TOKEN}={path} has more than {TOKEN_BYTES_MAX} bytes: it is no token; {HOW}")
     if len(text) < TOKEN_CHARACTERS_MIN:
         raise ConfigError(f"{TOKEN}={path}: {len(text)} characters can be guessed; {HOW}")
     return text

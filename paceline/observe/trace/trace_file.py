@@ -140,7 +140,7 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
             for number, line in enumerate(lines, start=1):
                 try:
                     yield _decode(line)
-                except (ValueError, KeyError, TypeError) as error:
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
                         return
                     raise PacelineError(f"{path}, line {number}: not a trace record ({_what(error)})") from error

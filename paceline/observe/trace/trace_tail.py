@@ -64,7 +64,7 @@ class Follower:
         self._line += 1
         try:
             return from_dict(_decode(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise PacelineError(f"{self.path}, line {self._line}: not a trace record ({error})") from error
 
 

@@ -190,6 +190,7 @@ def test_a_job_that_has_come_back_goes_on_unless_it_is_told_not_to(
     )
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_RESTART_COUNT", count or "0")
+    Path("train.py").touch()
     assert main([*LAUNCH, "--out", "run", "paceline", "train", *words]) == 0
     script = ["--checkpoint-every", "60", *words, sys.executable, "train.py"]
     assert main([*LAUNCH, "--out", "run", *script]) == 0

@@ -45,6 +45,9 @@ def test_beyond_this_host_a_token_is_asked_for_with_the_way_out(
     token.chmod(0o600)
     with pytest.raises(ConfigError, match="5 characters can be guessed"):
         rendezvous.secret_of(far)
+    token.write_text("a" * 5000)
+    with pytest.raises(ConfigError, match="has more than 4096 bytes"):
+        rendezvous.secret_of(far)
     token.write_text(SECRET + "\n")
     assert rendezvous.secret_of(far) == SECRET
     assert rendezvous.secret_of(WORKER) == ""

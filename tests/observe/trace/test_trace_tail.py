@@ -9,7 +9,7 @@ import pytest
 
 from paceline.core.errors import PacelineError
 from paceline.core.trace import Ended, Evaluated
-from paceline.observe.trace.trace_file import TraceWriter
+from paceline.observe.trace.trace_file import TraceWriter, read_trace
 from paceline.observe.trace.trace_tail import Follower
 
 LINE = b'{"kind":"ended","at":1.0,"reason":"steps"}\n'
@@ -46,6 +46,15 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path) -> None:
     path.write_bytes(LINE + b'{"kind":"rumour"}\n')
     with pytest.raises(PacelineError, match="line 2"):
         Follower(path).read()
+
+
+def test_a_line_that_is_nested_without_end_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(LINE + b'{"kind":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n")
+    with pytest.raises(PacelineError, match="line 2"):
+        Follower(path).read()
+    with pytest.raises(PacelineError, match="line 2"):
+        list(read_trace(path))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])

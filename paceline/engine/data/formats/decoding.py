@@ -1,4 +1,4 @@
-"""Decodes pictures (JPEG, PNG and what else Pillow knows) to pixels."""
+"""Decodes pictures (JPEG, PNG and other common formats) to pixels."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from PIL import Image
 
 from paceline.core.errors import ConfigError
 
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
+"""What data sets are made of. Pillow knows some dozens more, whose decoders few people look at."""
+PIXELS_MAX = 32 * 1024 * 1024
+"""Pixels of a picture, which take three bytes each in every worker, and twice that while it is decoded."""
+
 
 def decoded(source: Path | bytes, resize: int, where: str) -> np.ndarray:
     """Returns uint8 [3, h, w], red first.
@@ -18,8 +23,13 @@ def decoded(source: Path | bytes, resize: int, where: str) -> np.ndarray:
     which names `where`, for what is no picture.
     """
     try:
-        with Image.open(source if isinstance(source, Path) else io.BytesIO(source)) as image:
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source), formats=FORMATS) as image:
+            w, h = image.size
+            if w * h > PIXELS_MAX:
+                raise ConfigError(f"{where}: {w} x {h} pixels, and {PIXELS_MAX:,} are the most: make it smaller first")
             pixels = image.convert("RGB")
+    except ConfigError:
+        raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ConfigError(f"{where}: no picture that can be read ({' '.join(str(error).split())[:100]})") from None
     if resize:

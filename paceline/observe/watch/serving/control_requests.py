@@ -20,6 +20,7 @@ from typing import Any
 from paceline.core.errors import PacelineError
 
 BODY_BYTES_MAX = 1024
+FACTOR_MAX = 1e6
 CONFIRM_SECONDS = 30.0
 WORDS_MAX = 100
 """Questions that may be open; beyond that the oldest are forgotten."""
@@ -93,8 +94,8 @@ def _parsed(body: bytes) -> tuple[tuple[str, int, float], str]:
         raise ValueError(f"kind is one of {', '.join(SENTENCES)}")
     if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < 1 << 31:
         raise ValueError("rank is the number of a worker")
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        raise ValueError("factor is a positive number")
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor <= FACTOR_MAX:
+        raise ValueError(f"factor is a number above 0 and up to {FACTOR_MAX:g}")
     if not isinstance(word, str):
         raise ValueError("confirm is a word")
     return (kind, rank, float(factor)), word

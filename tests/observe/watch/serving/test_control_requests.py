@@ -74,6 +74,7 @@ def test_an_order_that_cannot_be_given_says_why() -> None:
         b'{"kind":"learning-rate","factor":0}',
         b'{"kind":"learning-rate","factor":NaN}',
         b'{"kind":"learning-rate","factor":Infinity}',
+        b'{"kind":"learning-rate","factor":1' + b"0" * 400 + b"}",
         b'{"kind":"grow","confirm":7}',
         b'{"kind":"grow","run":"/etc"}',
     ],
