@@ -7,6 +7,7 @@ A driver calls a role from outside and never the other way round:
     on_worker_left,
     on_worker_joined       the membership has changed
     on_rollback            servers went back to a snapshot
+    last_exchange          the last one of a worker that ends: no more local work, but all else
     leave, finish          this worker, or this phase of the run, ends
     join_state,
     load_join_state        what a late joiner takes over from another worker
@@ -276,6 +277,15 @@ class Role:
     def samples_waiting(self) -> int:
         """Returns how many samples a server has received gradients of that are neither in an update yet nor dropped."""
         return 0
+
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        """Hands over what this worker has trained and not exchanged yet, before it leaves.
+
+        A driver runs it in place of `run`, which it has closed at a `Compute` or `Train`. It may yield everything but
+        these two effects, and wait for others. `soon`: the process ends before the run does, so it may not wait until
+        others end. A role whose `run` keeps nothing back from one piece of local work to the next has nothing to do.
+        """
+        yield from ()
 
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         """This worker takes no further part. Its `on` still hears what others tell it; their Calls are lost."""

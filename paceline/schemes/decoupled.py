@@ -45,6 +45,7 @@ a quorum of all, tau = 0, one fragment, dynamic = false, mu = 0.9 and batches of
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
@@ -53,7 +54,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from paceline.core.adaptive.step_times import Ranked, Smoothing
-from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Wait
+from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Ticket, Wait
 from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import Trainer
 from paceline.core.local.pending_fragment import PendingFragment
@@ -188,7 +189,7 @@ class Decoupled(Scheme):
 
         goes_back = True
         saved = ("w", "x", "turn", "steps", "speed", "tokens", "made", "reported", "since", "met_at", "ahead")
-        transient = ("parts", "sent")
+        transient = ("parts", "sent", "ticket")
         steps = turn = tokens = made = reported = 0
         speed = 0.0
 
@@ -199,6 +200,7 @@ class Decoupled(Scheme):
             self.since = [(0, 0)] * scheme.fragments
             self.met_at = [0] * scheme.fragments
             self.sent: LearnerFragment | None = None
+            self.ticket: Ticket | None = None  # of `sent`, while its answer travels
             self.ahead = 0  # steps of this turn that were made while the last answer travelled
 
         @property
@@ -211,16 +213,16 @@ class Decoupled(Scheme):
             while True:
                 if self.sent is None:
                     yield from self.work(max(1, self.steps - self.ahead), begins=True)
-                    self.sent = self.contribution()
+                    self.sent = self.contribution(self.turn_to_send())
                     self.ahead = 0
                 overlap = self.overlap
                 if overlap:
-                    ticket = yield Start(Call(SERVERS, self.sent))
+                    self.ticket = yield Start(Call(SERVERS, self.sent))
                     window = math.ceil(self.scheme.grace * overlap)
                     yield from self.work(window)
                     yield Tell(SERVERS, OverlapOver(exchange=self.sent.clock))
                     yield from self.work(overlap - window)
-                    answer = yield Wait(ticket)
+                    answer = yield Wait(self.ticket)
                 else:
                     answer = yield Call(SERVERS, self.sent)
                 behind = answer.turn - self.turn > self.scheme.fragments
@@ -229,6 +231,23 @@ class Decoupled(Scheme):
                 if behind:
                     self.take_all((yield Call(SERVERS, Pull())))
                     self.start = RESET
+
+        def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+            """Has all fragments merged of which there are steps since their last answer."""
+            if self.sent is not None and self.ticket is not None:
+                yield Tell(SERVERS, OverlapOver(exchange=self.sent.clock))
+                self.receive((yield Wait(self.ticket)))
+            while is_finite(self.x) and (rest := self.not_merged()):
+                due = self.turn % len(self.parts)
+                # One whose turn it is not joins its last merge, or else its first.
+                ago = 0 if due in rest else (self.turn - rest[0]) % len(self.parts)
+                turn = self.turn - ago + (len(self.parts) if ago > self.turn else 0)
+                self.sent = dataclasses.replace(self.contribution(turn), alone=True)
+                self.receive((yield Call(SERVERS, self.sent)))
+
+        def not_merged(self) -> list[int]:
+            """Returns the fragments of which there are steps since their last answer."""
+            return [number for number, since in enumerate(self.since) if since != (self.tokens, self.made)]
 
         @property
         def overlap(self) -> int:
@@ -253,8 +272,8 @@ class Decoupled(Scheme):
             missed = self.turn - self.met_at[oldest] > 2 * fragments
             return self.turn - ((self.turn - oldest) % fragments if missed else 0)
 
-        def contribution(self) -> LearnerFragment:
-            turn = self.turn_to_send()
+        def contribution(self, turn: int) -> LearnerFragment:
+            """Returns what this learner has of the fragment of `turn`."""
             number = turn % len(self.parts)
             p, (tokens, made) = self.parts[number], self.since[number]
             samples, self.reported = self.tokens - self.reported, self.tokens
@@ -281,13 +300,13 @@ class Decoupled(Scheme):
                 self.since[number] = self.tokens, self.made
             self.met_at[number] = answer.turn
             self.turn, self.steps, self.samples_seen = answer.turn, answer.steps, answer.samples_seen
-            self.sent = None
+            self.sent = self.ticket = None
             self.met()
 
         def on_rollback(self) -> None:
             # All of Theta is taken anew. The servers may have kept that exchange, so its clock is not used again.
             self.round += self.sent is not None
-            self.sent, self.steps = None, 0
+            self.sent, self.ticket, self.steps = None, None, 0
 
         def take_all(self, answer: WholeModel) -> None:
             self.w = self.x = answer.w

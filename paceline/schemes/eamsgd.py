@@ -30,25 +30,23 @@ from paceline.core.spans import updated
 
 class _Nesterov(ElasticWorker):
     private = ("x", "start")
-    transient = ("made",)
     updates_alone = True
-    made = 0  # local steps that are in no exchange yet
 
     @property
     def whole(self) -> bool:
-        return not self.made
+        return self.made is None
 
     def local(self) -> Generator[Effect, Any, Trained]:
         x, v, samples, seconds = self.x, self.v(), 0, 0.0
-        for made in range(self.scheme.tau):
-            self.made = made
+        for _ in range(self.scheme.tau):
             ahead = x if v is None else x + v * self.scheme.delta
             c = yield Compute(ahead)
             moved = updated(self.update, ahead, c.g, c.samples, c.unused)  # x + delta v - eta g, which is x + the new v
             x, v = moved, moved - x
             samples, seconds = samples + c.samples, seconds + c.seconds
-        self.made = 0
-        return Trained(x, samples, seconds, v)
+            self.made = Trained(x, samples, seconds, v)
+        assert self.made is not None
+        return self.made
 
     def v(self) -> Any:
         return None if isinstance(self.start, str) else self.start

@@ -133,11 +133,11 @@ class ESync(Scheme):
         transient = ("c", "made")
         steps = 0  # that this machine has made
         last = c = 0.0  # seconds of the last step; c: until the coordinator has been told
-        made = 0  # steps of this round
+        made: Trained | None = None  # local steps of this round so far
 
         @property
         def whole(self) -> bool:
-            return not self.made
+            return self.made is None
 
         def load_state(self, state: Mapping[str, Any]) -> None:
             super().load_state(state)
@@ -148,29 +148,44 @@ class ESync(Scheme):
                 if self.done is None:
                     self.done = yield from self.local()
                     if self.scheme.delayed_ack:
-                        yield Tell(COORDINATOR, LocalStepsDone(round=self.round, c=self.untold()))
-                yield from self.average_memory()
-                weight = float(self.done.samples) if self.scheme.variant == "journal" else 1.0
-                mean = yield self.mean(self.done.x - self.w, weight)
-                self.w = self.w + mean.v * self.scheme.global_lr
-                self.samples_seen += int(mean.weight) if self.scheme.lock_step else 0
-                self.met()
+                        yield self.local_steps_done()
+                yield from self.exchange()
+
+        def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+            if self.done is None and self.made is not None:
+                self.done = self.made
+                yield self.local_steps_done()
+            if self.done is not None:
+                yield from self.exchange()
+
+        def local_steps_done(self) -> Tell:
+            return Tell(COORDINATOR, LocalStepsDone(round=self.round, c=self.untold()))
+
+        def exchange(self) -> Generator[Effect, Any, None]:
+            assert self.done is not None
+            yield from self.average_memory()
+            weight = float(self.done.samples) if self.scheme.variant == "journal" else 1.0
+            mean = yield self.mean(self.done.x - self.w, weight)
+            self.w = self.w + mean.v * self.scheme.global_lr
+            self.samples_seen += int(mean.weight) if self.scheme.lock_step else 0
+            self.made = None
+            self.met()
 
         def local(self) -> Generator[Effect, Any, Trained]:
             yield Tell(COORDINATOR, Entered(round=self.round))
-            step, k, n, seconds, self.made = self.train(self.w, 1), 0, 0, 0.0, 0
+            self.made = None  # a worker that is restarted begins the round again
+            step, k, n, seconds = self.train(self.w, 1), 0, 0, 0.0
             while True:
                 # Who has never timed a step waits for it: to ask ahead it would have to guess.
                 ahead = self.scheme.delayed_ack and self.steps >= TIMED_FROM
                 ticket = (yield Start(self.query(k, 1))) if ahead else None
                 t = yield step
                 k, n, seconds = k + 1, n + t.samples, seconds + t.seconds
-                self.made = k
                 self.timed(t.seconds)
+                self.made = Trained(t.x, n, seconds, t.memory)
                 verdict = (yield Wait(ticket)) if ticket else (yield self.query(k, 0))
                 if not verdict.train:
-                    self.made = 0
-                    return Trained(t.x, n, seconds, t.memory)
+                    return self.made
                 step = self.train(t.x, 1, begins=False)
 
         def timed(self, seconds: float) -> None:
@@ -268,8 +283,9 @@ class ESync(Scheme):
             """May r make another step after its k-th, `ahead` of which are under way? And why."""
             if k == self.scheme.cap:
                 return False, f"{k} steps are the cap"
-            if self.c.unknown:
-                return True, f"worker {next(iter(self.c.unknown))} has no step that was timed"
+            untimed = next((rank for rank in self.c.unknown if rank not in self.done), None)
+            if untimed is not None:
+                return True, f"worker {untimed} has no step that was timed"
             s = self.d.largest()
             if r == s or s is None:
                 return False, "it is the slowest"

@@ -43,7 +43,7 @@ from paceline.core.role import RoleContext, found_under, named_under
 from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
 from paceline.core.tiers.group_choice import WithRankGroups
 from paceline.core.tiers.member import GroupMember, TermOver
-from paceline.core.tiers.messages import EnterGroup, GroupBegin, Speaks
+from paceline.core.tiers.messages import AwaitGroup, EnterGroup, GroupBegin, RoundOver, Speaks
 from paceline.core.tiers.outer_server import OuterServer
 from paceline.core.tiers.speakers import SpeakersCoordinator
 from paceline.core.tiers.worker import GROUP_SAMPLES_MAX
@@ -115,10 +115,14 @@ class HALoS(WithRankGroups):
         """A member of a region; where it speaks, `local` is the region's server and `outer` its box to the global one.
 
         early: who has entered before there was a server. merged: theta_m; since: deltas before it; told: samples that
-        the global server has been told of. ticket: the exchange under way.
+        the global server has been told of. ticket: the exchange under way; sent: theta when that began. missed: what
+        theta has of deltas that came while a Delta was on its way. asks: this worker, which trains no more, has asked
+        itself when to go on.
         """
 
-        transient = ("early", "local", "outer", "merged", "since", "told", "ticket")
+        transient = (
+            *("early", "local", "outer", "outer_run", "merged", "since", "told", "ticket", "sent", "missed", "asks"),
+        )
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             self.early: dict[int, None] = {}
@@ -128,9 +132,13 @@ class HALoS(WithRankGroups):
             super().begin_term()
             self.local: Any = None
             self.outer: Any = None
+            self.outer_run: Any = None
             self.merged: Any = None
             self.since = self.told = 0
             self.ticket: Any = None
+            self.sent: Any = None
+            self.missed: Any = None
+            self.asks = False
 
         # ---- what a resumed run goes on from -----------------------------------------------------------------
         @property
@@ -167,8 +175,25 @@ class HALoS(WithRankGroups):
                     self.early[src] = None
                 case EnterGroup():
                     yield from self.begin(now, src)
+                case AwaitGroup():
+                    self.asks = True
+                    yield from self.go_on()
                 case _ if self.local is not None:
                     yield from self.in_ranks(self.local.on(now, number, message))
+                    yield from self.go_on()
+
+        def go_on(self) -> Iterator[Reply]:
+            """Answers this worker's own question once an exchange is due, or nobody else trains in the region."""
+            if self.asks and (self.due or not self.others()):
+                self.asks = False
+                yield Reply(self.me, RoundOver())
+
+        @property
+        def due(self) -> bool:
+            return bool(self.local.version - self.since >= self.scheme.k)
+
+        def others(self) -> set[int]:
+            return set(self.ranks) - self.away - {self.me}
 
         def in_ranks(self, effects: Iterable[Tell | Reply]) -> Iterator[Tell | Reply]:
             for effect in effects:
@@ -179,6 +204,7 @@ class HALoS(WithRankGroups):
             self.early.pop(rank, None)
             if self.local is not None and self.map.group_of[rank] == self.group:
                 yield from self.local.on_worker_left(now, self.map.number_of[rank])
+                yield from self.go_on()
 
         def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             yield from super().on_worker_joined(now, rank)
@@ -188,30 +214,46 @@ class HALoS(WithRankGroups):
         # ---- the speaker's loop ----------------------------------------------------------------------------
         def speak(self) -> Generator[Effect, Any, None]:
             """Trains as a member, and between two rounds looks after the exchange with the global server."""
-            outer = yield from self.reach_out()
+            yield from self.reach_out()
             role = self.member(self.scheme.inner_scheme)
             run, value = role.run(), None
             try:
                 while True:
                     effect = run.send(value)
                     if isinstance(effect, Train):
-                        yield from self.exchange(outer)
+                        yield from self.exchange()
                         effect = dataclasses.replace(effect, x=role.w)
                     value = yield self.within(effect)
             except PeerLost:  # its calls to itself fail once it was declared lost
                 raise TermOver from None
             finally:
                 run.close()
-                outer.close()
 
-        def reach_out(self) -> Generator[Effect, Any, Generator[Effect, Any, None]]:
+        def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+            """Ends as a member. A speaker then goes on with the exchanges of its region until nobody trains there."""
+            yield from super().last_exchange(soon=soon)
+            if self.speaker is None or self.speaker.rank != self.me or self.local is None:
+                return
+            try:
+                while True:
+                    idle = self.ticket is None and not self.due
+                    if idle and not soon and self.others():
+                        yield Call(self.me, AwaitGroup())
+                    elif idle and self.missed is None and self.since == self.local.version:
+                        return
+                    else:
+                        yield from self.exchange(at_once=True)
+            except PeerLost:
+                return
+
+        def reach_out(self) -> Generator[Effect, Any, None]:
             """Begins the box to the global server, and with its weights the local server; goes on after a restart."""
             if self.outer is None:
                 heard = yield Call(SERVERS, Speaks())
                 groups, own = tuple(range(len(self.map.groups))), self.scheme.outer_scheme
                 place = dataclasses.replace(self.place, me=self.group, workers=groups, note=None, w=heard.w)
                 self.outer, self.w = own.worker(1)(own, place), None
-            outer: Generator[Effect, Any, None] = self.outer.run()
+            outer = self.outer_run = self.outer.run()
             effect, self.ticket = next(outer), None
             if self.local is None:
                 if isinstance(effect, Call):
@@ -220,7 +262,6 @@ class HALoS(WithRankGroups):
                 yield from self.begin_region(effect.x)
             elif isinstance(effect, Call):  # an exchange was under way
                 self.ticket = yield Start(effect)
-            return outer
 
         def begin_region(self, w: Any) -> Iterator[Tell | Reply]:
             """Makes the local server, and lets those begin who have entered."""
@@ -241,26 +282,39 @@ class HALoS(WithRankGroups):
             yield from self.local.on_worker_joined(now, self.map.number_of[rank])
             yield Reply(rank, GroupBegin(steps=self.scheme.h))
 
-        def exchange(self, outer: Generator[Effect, Any, None]) -> Generator[Effect, Any, None]:
-            """Begins an exchange with the global server if one is due, or ends the one under way."""
+        def exchange(self, *, at_once: bool = False) -> Generator[Effect, Any, None]:
+            """Begins an exchange with the global server if one is due, or `at_once`, or ends the one under way."""
             if self.ticket is not None:
-                effect = outer.send((yield Wait(self.ticket)))
+                effect = self.outer_run.send((yield Wait(self.ticket)))
                 self.ticket = None
                 assert isinstance(effect, Train)
                 self.merge(effect.x)
-            elif self.local.version - self.since >= self.scheme.k:
-                effect = outer.send(self.trained())
+            elif self.due or at_once:
+                effect = self.outer_run.send(self.trained(last=at_once))
                 assert isinstance(effect, Call)
                 self.ticket = yield Start(effect)
 
-        def trained(self) -> Trained:
-            """Returns the region's work as that of one worker, of which the outer box sends Delta = theta_m - theta."""
+        def trained(self, *, last: bool) -> Trained:
+            """Returns the region's work as that of one worker, of which the outer box sends Delta = theta_m - theta.
+
+            The `last` Delta has what came while others were on their way, too.
+            """
             samples, self.told = self.local.samples_seen - self.told, self.local.samples_seen
-            x = self.outer.w + (self.local.w - self.merged)
+            self.sent = self.local.w
+            moved = self.sent - self.merged
+            if last and self.missed is not None:
+                moved, self.missed = moved + self.missed, None
+            x = self.outer.w + moved
             return Trained(x, min(samples, GROUP_SAMPLES_MAX), 1.0)
 
         def merge(self, theta_g: Any) -> None:
             alpha, theta = self.scheme.alpha, self.local.w
+            if theta is not self.sent:
+                missed = theta - self.sent
+                self.missed = missed if self.missed is None else self.missed + missed
+            if self.missed is not None:
+                self.missed = self.missed * (1 - alpha) if alpha < 1 else None
+            self.sent = None
             self.local.w = self.merged = theta * (1 - alpha) + theta_g * alpha if alpha < 1 else theta_g
             self.since = self.local.version
             assert self.inner is not None

@@ -368,9 +368,11 @@ class Simulation:
             effect = generator.throw(error) if error else generator.send(value)
             while (value := arms[type(effect)](incarnation, effect)) is not BLOCKED:
                 effect = generator.send(value)
-        # The scheme has returned: this worker trains no more, and nobody needs to be told.
         except StopIteration:
-            incarnation.alive = False
+            if incarnation.ends:  # its last exchange is over
+                self.members.leave(incarnation)
+            else:  # the scheme has returned: this worker trains no more, and nobody needs to be told
+                incarnation.alive = False
         except Exception:
             if incarnation.rank not in self.liars:
                 raise
@@ -456,7 +458,16 @@ class Simulation:
         self.heap.push(self.now, self.members.tells_result, rank, OwnResult(number=number, finite=finite, mean=mean))
 
     def _leave(self, incarnation: Incarnation) -> object:
-        self.members.leave(incarnation)
+        """Lets a worker make its last exchange and then leave; one that was evicted without knowing leaves at once.
+
+        One that leaves by itself, and not because there is no more work or the run ends, is in a hurry.
+        """
+        if incarnation.party.here:
+            asked = incarnation.rank in self.members.leaving
+            incarnation.begin_last_exchange(soon=asked and not self.members.stopped(incarnation.party))
+            self.resume(incarnation)
+        else:
+            self.members.leave(incarnation)
         return BLOCKED
 
     def noted(self, record: Record) -> None:

@@ -282,15 +282,15 @@ class ThreadRun:
     # ---- a worker ----------------------------------------------------------------------------------------
     def _train(self, rank: int, session: Session) -> None:
         carrier = self._join(rank, session)
-        reason = "steps"
         try:
             result: Any = None
-            while not self._may_leave(rank):
+            while not (self._may_leave(rank) or session.over.is_set()):
                 result = self._step(rank, session, session.node.advance(result))
             session.node.advance(result)  # hand the last result over as well
+            session.node.end(soon=False)
         except Stopped:
-            reason = session.stop_reason
-        session.leave(reason)
+            pass
+        session.leave(session.stop_reason or "steps")
         if carrier is not None:
             carrier.drain()
         holder, model_of = session.wait_for_finish().holder, self._scheme.model_of(self.servers)

@@ -185,7 +185,7 @@ class Elasticity:
         known = self._members.left(now, who, drained=drained)
         self.quotas.gone(who.index)
         self.shares.gone(who.index)
-        if self._state.training and not self._state.stopping:
+        if self._state.training:
             incarnation, view = self._members.incarnation(who), self._members.view if drained else 0
             gone = control.WorkerLeft(rank=who.index, incarnation=incarnation, view=view)
             self._decide.send(self._roster.present(), gone)

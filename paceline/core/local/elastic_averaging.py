@@ -61,7 +61,8 @@ class ElasticWorker(Trainer):
     """
 
     private: ClassVar[tuple[str, ...]] = ("x",)
-    transient: ClassVar[tuple[str, ...]] = ("alpha",)
+    transient: ClassVar[tuple[str, ...]] = ("alpha", "made")
+    made: Trained | None = None  # local steps so far, where they are asked for one by one
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -74,18 +75,33 @@ class ElasticWorker(Trainer):
         return t  # type: ignore[no-any-return]
 
     def run(self) -> Generator[Effect, Any, None]:
-        """Trains locally, then exchanges weights with the servers and moves towards the centre.
+        """Trains locally, then exchanges, again and again.
 
         What was trained is kept until the answer is there: a role that is begun anew pushes the same result again.
         """
         while True:
             if self.done is None:
                 self.done = yield from self.local()
-            replica = Replica(x=self.done.x, clock=self.round + 1, samples=self.done.samples)
-            answer = yield Call(SERVERS, replica)
-            self.w, self.samples_seen = answer.w, answer.samples_seen
-            self.go_on_from(self.done.x - (self.done.x - self.w) * self.alpha)
-            self.met()
+            yield from self.exchange()
+
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        if self.done is None:
+            self.done = self.made
+        if self.done is not None:
+            yield from self.exchange()
+
+    def exchange(self) -> Generator[Effect, Any, None]:
+        """Exchanges weights with the servers, and moves towards the centre."""
+        assert self.done is not None
+        replica = Replica(x=self.done.x, clock=self.round + 1, samples=self.done.samples)
+        answer = yield Call(SERVERS, replica)
+        self.w, self.samples_seen = answer.w, answer.samples_seen
+        self.go_on_from(self.done.x - (self.done.x - self.w) * self.alpha)
+        self.met()
+
+    def met(self) -> None:
+        super().met()
+        self.made = None
 
     def go_on_from(self, x: Any) -> None:
         """Takes `x` as this worker's weights, or the centre where it is not finite."""
@@ -99,20 +115,18 @@ class SynchronousWorker(ElasticWorker):
 
     common = ("round", "samples_seen")
 
-    def run(self) -> Generator[Effect, Any, None]:
-        """Repeats: local steps, then one Mean of the distances x_i - x~, by which all move the same centre."""
+    def exchange(self) -> Generator[Effect, Any, None]:
+        """Makes one Mean of the distances x_i - x~, by which all move the same centre."""
+        assert self.done is not None
         alpha_s = self.scheme.moving_rate(len(self.workers), of_centre=True)
-        while True:
-            if self.done is None:
-                self.done = yield from self.local()
-            yield from self.average_memory()
-            apart = self.done.x - self.w
-            mean = yield self.mean(apart, 1.0)
-            self.w = self.w + mean.v * (alpha_s * mean.weight)  # every weight is 1, so their sum is who took part
-            self.go_on_from(self.done.x - apart * self.alpha)
-            # Exact where batches are equal, which they are except where a share of the data ends.
-            self.samples_seen += round(self.done.samples * mean.weight)
-            self.met()
+        yield from self.average_memory()
+        apart = self.done.x - self.w
+        mean = yield self.mean(apart, 1.0)
+        self.w = self.w + mean.v * (alpha_s * mean.weight)  # every weight is 1, so their sum is who took part
+        self.go_on_from(self.done.x - apart * self.alpha)
+        # Exact where batches are equal, which they are except where a share of the data ends.
+        self.samples_seen += round(self.done.samples * mean.weight)
+        self.met()
 
 
 class ElasticServer(ArrivalServer):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Averaged
-from paceline.core.effects import Effect, Mean, Start, Wait
+from paceline.core.effects import Effect, Mean, Start, Ticket, Trained, Wait
 from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import AVERAGE, Trainer, memory_parameter
 from paceline.core.role import Role, RoleContext
@@ -24,8 +24,8 @@ class OuterNesterovWorker(Trainer):
 
     common = ("round", "samples_seen", "v")
     private: ClassVar[tuple[str, ...]] = ("x",)
-    saved: ClassVar[tuple[str, ...]] = ("samples_ahead",)
-    transient: ClassVar[tuple[str, ...]] = ("parts", "uncut", "travels", "private")
+    saved: ClassVar[tuple[str, ...]] = ("samples_ahead", "usual")
+    transient: ClassVar[tuple[str, ...]] = ("parts", "uncut", "ticket", "private")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -33,13 +33,14 @@ class OuterNesterovWorker(Trainer):
         self.v: Any = place.w * 0.0
         self.parts = cut(len(place.w), scheme.fragments)
         self.uncut = len(self.parts) == 1
-        self.travels = False  # an exchange, while this worker trains on
+        self.ticket: Ticket | None = None  # of the exchange that travels while this worker trains on
+        self.usual = 0  # samples in this worker's last exchange
         if self.uncut and not scheme.delay:
             self.private = ()  # type: ignore[misc]  # x is w after an exchange
 
     @property
     def whole(self) -> bool:
-        return not self.travels
+        return self.ticket is None
 
     def run(self) -> Generator[Effect, Any, None]:
         tau, between = self.scheme.delay, self.scheme.h // self.scheme.fragments
@@ -47,29 +48,50 @@ class OuterNesterovWorker(Trainer):
             if self.done is None:
                 # Of the steps between two exchanges, tau have been made while the last one was on its way.
                 self.done = yield self.train(self.x, between - (tau if self.round else 0))
-            turn = self.round % len(self.parts)
-            x, p = self.done.x, self.parts[turn]
             if self.scheme.memory == AVERAGE:
                 yield from self.average_memory()
-            samples = self.samples_ahead + self.done.samples  # all that have moved x since the last exchange
-            minus_delta = x - self.w if self.uncut else x[p] - self.w[p]
-            exchange, ahead = self.mean(minus_delta, float(samples), series=turn), 0
+            x, ahead = self.done.x, 0
             if tau:
-                ticket = yield Start(exchange)
-                self.travels = True
+                self.ticket = yield Start(self.exchange())
                 t = yield self.train(x, tau, begins=False)
                 x, ahead = t.x, t.samples
-                mean = yield Wait(ticket)
-                self.travels = False
+                mean = yield Wait(self.ticket)
             else:
-                mean = yield exchange
-            self.receive(p, mean.v, x)
-            self.samples_seen += int(mean.weight)
-            self.samples_ahead = ahead
-            self.met()
-            # One fragment that is NaN would make the others NaN in the next step.
-            if self.private and not self.is_sound(x):
-                self.x, self.samples_ahead = self.w, 0
+                mean = yield self.exchange()
+            self.take(mean, x, ahead)
+
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        """Exchanges all fragments once more, in rounds without local steps, where `x` is ahead of `w`.
+
+        Whoever trains on makes its next rounds together with these.
+        """
+        if self.done is not None and self.ticket is not None:
+            self.take((yield Wait(self.ticket)), self.done.x, 0)
+        rounds = len(self.parts) - (not self.scheme.delay)
+        for _ in range(rounds if self.usual and (self.samples_ahead or not self.uncut) else 0):
+            self.done = Trained(self.x, 0, 0.0)
+            self.take((yield self.exchange()), self.x, 0)
+
+    def exchange(self) -> Mean:
+        """Returns the effect that averages what moved the fragment of this round.
+
+        It is weighted by all samples that have moved x since the last exchange, or by those of the exchange before.
+        """
+        assert self.done is not None
+        turn = self.round % len(self.parts)
+        x, p, samples = self.done.x, self.parts[turn], self.samples_ahead + self.done.samples
+        self.usual = samples or self.usual
+        return self.mean(x - self.w if self.uncut else x[p] - self.w[p], float(self.usual), series=turn)
+
+    def take(self, mean: Averaged, x: Any, ahead: int) -> None:
+        """Goes on from the mean, and from `x`, which has moved by `ahead` samples while it was on its way."""
+        self.receive(self.parts[self.round % len(self.parts)], mean.v, x)
+        self.samples_seen += int(mean.weight)
+        self.samples_ahead, self.ticket = ahead, None
+        self.met()
+        # One fragment that is NaN would make the others NaN in the next step.
+        if self.private and not self.is_sound(x):
+            self.x, self.samples_ahead = self.w, 0
 
     def receive(self, p: slice, minus_delta: Any, x: Any) -> None:
         """Takes the outer step on fragment `p` with the mean, and mixes it into `x`."""
@@ -94,8 +116,8 @@ class EagerWorker(Trainer):
 
     common = ("round", "samples_seen", "v")
     private = ("x", "y", "u", "owed")
-    saved = ("together", "samples_ahead")
-    transient = ("parts", "under_way", "part_before")
+    saved = ("together", "samples_ahead", "usual")
+    transient = ("parts", "under_way", "ticket", "part_before")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
@@ -107,6 +129,8 @@ class EagerWorker(Trainer):
         self.parts = cut(len(place.w), scheme.fragments)
         self.under_way: Mean | None = None
         self.part_before: tuple[Any, float] | None = None  # of a resumed worker: its part of what was under way
+        self.ticket: Ticket | None = None
+        self.usual = 0.0  # samples in this worker's last exchange
         self.together = 0.0
 
     def state(self) -> dict[str, Any]:
@@ -129,12 +153,22 @@ class EagerWorker(Trainer):
         while True:
             if self.under_way is None and self.round:
                 self.under_way = self.once_more()
-            ticket = (yield Start(self.under_way)) if self.under_way else None
+            self.ticket = (yield Start(self.under_way)) if self.under_way else None
             if self.done is None:
                 self.done = yield self.train(self.x, self.scheme.h // self.scheme.fragments)
-            if ticket is not None:
-                self.receive((yield Wait(ticket)))
+            if self.ticket is not None:
+                self.receive((yield Wait(self.ticket)))
             self.hand_over()
+
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        """Waits for the exchange under way, and exchanges the other fragments, in rounds without local steps."""
+        if self.ticket is not None:
+            self.receive((yield Wait(self.ticket)))
+        for _ in self.parts[1:] if self.usual else ():
+            self.done = Trained(self.x, 0, 0.0)
+            self.hand_over()
+            assert self.under_way is not None
+            self.receive((yield self.under_way))
 
     def part(self, round: int) -> slice:
         """Returns which fragment has its turn in that round."""
@@ -151,7 +185,7 @@ class EagerWorker(Trainer):
 
     def receive(self, mean: Averaged) -> None:
         """Applies the mean to w and v, and keeps it for the next turn of its fragment, when y takes it in."""
-        self.under_way = None
+        self.under_way = self.ticket = None
         if not mean.weight:  # everybody has been resumed, and nobody has what was under way
             return
         p, delta = self.part(self.round - 1), mean.v * -1.0
@@ -166,7 +200,8 @@ class EagerWorker(Trainer):
         assert self.done is not None
         p, samples = self.part(self.round), float(self.done.samples)
         delta = self.y[p] - self.done.x[p]
-        self.under_way = self.mean(delta * -1.0, samples, series=self.round % len(self.parts))
+        self.usual = samples or self.usual
+        self.under_way = self.mean(delta * -1.0, self.usual, series=self.round % len(self.parts))
         if self.is_sound(self.done.x):
             self.estimate(p, delta * min(1.0, samples / (self.together or samples * len(self.workers))))
         else:

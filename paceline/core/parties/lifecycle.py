@@ -62,7 +62,7 @@ class StartClock:
 
 @dataclass(frozen=True, slots=True)
 class EndLoop:
-    """Ends the loop for `reason`: what it waits for is void, and nothing of its step is handed over any more."""
+    """Ends the loop for `reason`. It makes the step that it is at and its last exchange, and then it leaves."""
 
     reason: str
 

@@ -124,10 +124,30 @@ class PermissionToGoOn(Inner):
                     if asked is None and self.phase + 1 < len(self.scheme.schemes):
                         asked = self.granted + 1, (yield Start(self.ask(self.granted + 1)))
         box.close()
+        yield from self.carry_out(self.inner.last_exchange(), open_tickets)
         yield from self.inner.finish(self.now)
         for ticket in open_tickets:
             with contextlib.suppress(PeerLost):
                 yield Wait(ticket)
+
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        yield from self.carry_out(self.inner.last_exchange(soon=soon), [])
+
+    def carry_out(self, last: Generator[Effect, Any, None], open_tickets: list[Ticket]) -> Generator[Effect, Any, None]:
+        """Carries out the effects of the last exchange of the phase's role, which ends some of the `open_tickets`."""
+        value: Any = None
+        lost: PeerLost | None = None
+        while True:
+            try:
+                effect = last.throw(lost) if lost else last.send(value)
+            except StopIteration:
+                return
+            try:
+                value, lost = (yield self.tagged(effect)), None
+            except PeerLost as error:
+                lost = error
+            if isinstance(effect, Wait) and effect.ticket in open_tickets:
+                open_tickets.remove(effect.ticket)
 
     def tell(self) -> Generator[Effect, Any, bool]:
         """Tells all parties concerned that this worker is in the phase now. Returns True if the phase still lasts."""

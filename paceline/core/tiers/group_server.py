@@ -34,7 +34,7 @@ from paceline.core.collective.mean_server import MeanServer, Part
 from paceline.core.effects import Reply, Tell
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push
 from paceline.core.role import Role, RoleContext
-from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, RoundOver
+from paceline.core.tiers.messages import AwaitGroup, EnterGroup, GroupBegin, RoundBegin, RoundOver
 
 CLOSED, OPEN, DONE = "closed", "open", "done"
 
@@ -82,12 +82,18 @@ class GroupServer:
     def on(self, now: float, src: int, message: Any) -> Iterable[Tell | Reply]:
         """Handles a message of member `src`. No generator: most messages of a group pass here, and free nobody."""
         self.now = now
+        if isinstance(message, AwaitGroup):
+            return self.awaited()
         if not isinstance(message, EnterGroup):
             # What was still on its way from one who has left changes nothing.
             return self.hear(now, src, message) if src in self.members else ()
         # A newcomer of which a speaker that is one, too, was not told
         joins = () if src in self.members else self.joins(now, src)
         return itertools.chain(joins, self.enter(src, message))
+
+    def awaited(self) -> Iterable[Tell | Reply]:
+        """The speaker, which trains no more, asks when the present work is done."""
+        return ()
 
     def enter(self, src: int, message: EnterGroup) -> Iterator[Tell | Reply]:
         """A member asks to take part."""
@@ -206,6 +212,10 @@ class ClockedGroup(GroupServer):
             self.samples += message.samples
         return self.sift(effects)
 
+    def awaited(self) -> Iterable[Tell | Reply]:
+        self.asks = True
+        return self.sift(())
+
     def forget(self, member: int) -> None:
         """Forgets what an incarnation of a member that is over waits for, and has sent since `take`."""
         self.held.pop(member, None)
@@ -223,7 +233,8 @@ class ClockedGroup(GroupServer):
             made = self.server.version - self.base if self.scheme.lock_step else self.progress
             if made >= self.steps - 1e-9:
                 state, self.state, self.ended = DONE, DONE, self.now
-        if not effects and state != DONE:
+        over = state == DONE or not self.members
+        if not effects and not over:
             return ()
         flows = state == OPEN or (state == DONE and not self.scheme.lock_step)
         out: list[Tell | Reply] = []
@@ -238,7 +249,7 @@ class ClockedGroup(GroupServer):
                 out.append(effect)
             else:
                 self.held[effect.to] = None
-        if state == DONE and self.asks:
+        if over and self.asks:
             self.asks = False
             out.append(Reply(self.me, RoundOver()))
         return out

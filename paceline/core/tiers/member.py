@@ -116,6 +116,17 @@ class GroupMember(Role):
         except PeerLost:
             raise TermOver from None
 
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        """Hands over what this member has, to the speaker that it follows."""
+        if self.inner is None or self.speaker is None:
+            return
+        rest, value = self.inner.last_exchange(soon=soon), None
+        try:
+            while True:
+                value = yield self.within(rest.send(value))
+        except (StopIteration, TermOver, PeerLost):
+            return
+
     def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""
         self.away.add(rank)

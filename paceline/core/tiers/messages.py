@@ -76,6 +76,14 @@ class RoundBegin:
     cast: bounds.Counts
 
 
+@message("tiers.AwaitGroup")
+class AwaitGroup:
+    """A speaker that trains no more asks itself when its group has made the steps that were asked for, or has ended.
+
+    Answered by RoundOver.
+    """
+
+
 @message("tiers.RoundOver")
 class RoundOver:
     """Answers the speaker's own call to its group's server: the group has made the steps that were asked for."""

@@ -22,7 +22,7 @@ from paceline.core.paramserver.gated_server import Pull
 from paceline.core.role import Role, RoleContext, found_under, named_under
 from paceline.core.tiers.group_server import DONE, AveragingGroup, ClockedGroup, GradientMean
 from paceline.core.tiers.member import INNER, GroupMember, TermOver, exchanges
-from paceline.core.tiers.messages import RoundOver, Speaks
+from paceline.core.tiers.messages import AwaitGroup, RoundOver, Speaks
 from paceline.core.validation.bounds import SAMPLES_MAX
 
 OUTER, GROUP = "outer", "group"
@@ -36,9 +36,10 @@ class TierWorker(GroupMember):
 
     early: what others said before this worker knew that it speaks.
     wanted: the effect of its own inner role that comes next, if that is known; value: the result of the last one.
+    outer_run: the loop of the outer role. asked: the work that it waits for.
     """
 
-    transient = ("now", "early", "outer", "server", "inner_run", "wanted", "value")
+    transient = ("now", "early", "outer", "outer_run", "asked", "server", "inner_run", "wanted", "value")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.now = 0.0
@@ -48,6 +49,8 @@ class TierWorker(GroupMember):
     def begin_term(self) -> None:
         super().begin_term()
         self.outer: Role | None = None
+        self.outer_run: Generator[Effect, Any, None] | None = None
+        self.asked: Compute | Train | None = None
         self.server: AveragingGroup | ClockedGroup | None = None
         self.inner_run: Generator[Effect, Any, None] | None = None
         self.wanted: Effect | None = None
@@ -120,22 +123,74 @@ class TierWorker(GroupMember):
         if self.outer is None:
             heard = yield Call(SERVERS, Speaks())
             self.outer, self.w = self.outer_role(heard.w), None
-        run, value = self.outer.run(), None
+        self.outer_run, value = self.outer.run(), None
         self.inner_run = self.wanted = self.value = None
         try:
             while True:
-                effect = run.send(value)
-                match effect:
-                    case Compute(w=w, steps=steps) | Train(x=w, steps=steps):
-                        value = yield from self.work(w, steps)
-                    case Call(to=to, message=message):
-                        value = yield Call(to, message)
-                    case _:
-                        value = yield effect
+                work = self.asked = yield from self.until_work(value)
+                value = yield from self.work(work.w if isinstance(work, Compute) else work.x, work.steps)
         finally:
-            run.close()
             if self.inner_run is not None:
                 self.inner_run.close()
+
+    def until_work(self, value: Any) -> Generator[Effect, Any, Compute | Train]:
+        """Carries out what the outer scheme's worker asks for, until it wants work done; returns that."""
+        assert self.outer_run is not None
+        while not isinstance(effect := self.outer_run.send(value), Compute | Train):
+            if isinstance(effect, Call):
+                effect = Call(effect.to, effect.message)  # not streaming: the group looks at the whole answer
+            value = yield effect
+        return effect
+
+    def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
+        """Hands over what this member has. A speaker then goes on with the exchanges of its group until nobody trains.
+
+        Where it ends `soon` it hands over what the group has made by now, and the next speaker begins with that.
+        """
+        yield from super().last_exchange(soon=soon)
+        if self.outer is None or self.server is None or self.asked is None:
+            return
+        if not self.averages:
+            yield from self.in_ranks(self.server.leaves(self.now, self.number))
+        try:
+            while (made := (yield from self.rest_of_group(self.asked, soon=soon))) is not None:
+                self.asked = yield from self.until_work(made)
+        except (TermOver, PeerLost):
+            return
+        yield from self.outer.last_exchange(soon=soon)
+
+    def rest_of_group(self, work: Compute | Train, *, soon: bool) -> Generator[Effect, Any, Computed | Trained | None]:
+        """Returns what the group makes of `work` without this worker; None once nobody trains."""
+        server = self.server
+        assert server is not None
+        yield from self.in_ranks(server.open(work.w if isinstance(work, Compute) else work.x, work.steps))
+        if isinstance(server, ClockedGroup):
+            if not soon:
+                yield Call(self.me, AwaitGroup())
+            return self.pushed(server) if server.samples else None
+        return (yield from self.rest_of_averages(server, soon))
+
+    def rest_of_averages(self, server: AveragingGroup, soon: bool) -> Generator[Effect, Any, Trained | None]:
+        """Takes part in the averages of the others with a weight of zero, which shows this worker what they have."""
+        others = server.members - {self.number}
+        while not soon and (server.members & others) and (self.round is None or self.round.w is server.opened):
+            run, value = self.average(), None
+            try:
+                while True:
+                    effect = run.send(value)
+                    if isinstance(effect, Train):
+                        if not server.members & others:
+                            break
+                        value = Trained(effect.x, 0, 0.0)
+                    else:
+                        value = yield effect
+            except StopIteration as over:
+                return self.averaged(server, over.value)
+            finally:
+                run.close()
+        if self.inner is None or self.round is None or self.inner.samples_seen == self.samples_before:
+            return None
+        return self.averaged(server, self.inner)
 
     def outer_role(self, w: Any) -> Role:
         """Returns the outer scheme's worker, to which groups are workers."""
@@ -175,8 +230,12 @@ class TierWorker(GroupMember):
             role = yield from self.average()
             if not of_another:
                 break
+        return self.averaged(server, role)
+
+    def averaged(self, server: AveragingGroup, role: Role) -> Trained:
+        """Takes what the group has made by averages, of which `role` has the weights."""
         server.take()
-        samples = role.samples_seen - self.samples_before
+        samples, self.samples_before = role.samples_seen - self.samples_before, role.samples_seen
         return Trained(role.w, min(samples, GROUP_SAMPLES_MAX), max(server.ended - server.began, 0.0))
 
     def push_from(self, w: Any, steps: int) -> Generator[Effect, Any, Computed | Trained]:
@@ -197,6 +256,10 @@ class TierWorker(GroupMember):
                 self.wanted = self.to_speaker(Pull())  # in place of the answer: the weights of the next round
             else:
                 self.value, self.wanted = value, None
+        return self.pushed(server)
+
+    def pushed(self, server: ClockedGroup) -> Computed | Trained:
+        """Takes what the group has made by pushes to its server."""
         server.take()
         seconds = max(server.ended - server.began, 0.0)
         if isinstance(server.server, GradientMean):

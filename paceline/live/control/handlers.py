@@ -253,7 +253,9 @@ class MessageHandlers:
                 self._mailbox.total_samples = go.samples
             case EndLoop(reason=reason):
                 self._mailbox.stop_reason = reason
-                self._end(Stopped(reason))
+                if not self._node.has_loop:  # nobody is in a step: a newcomer, or a worker of a key-value store
+                    self._node.stop(Stopped(reason))
+                self._mailbox.end(Stopped(reason))
             case MayExit():
                 self._mailbox.exit()
             case OwnThread(message=message):

@@ -8,6 +8,7 @@ RUNNING        Compute, Train                     `begin` returns               
 AWAITING       finish: the answer                 the generator gets it                       RUNNING
 AWAITING       finish: PeerLost                   thrown into the generator, which may go on  RUNNING
 LOCAL WORK     finish returns the effect          the caller computes, and calls `begin`      RUNNING
+LOCAL WORK     end: nothing more is computed              `Role.last_exchange` in place of the generator         RUNNING
 any            start_anew: servers went back      another generator, which starts when it is  as it was
                                                   resumed (`core/parties/server_view.py`)
 any            the run is stopped                 Stopped, or the cause, is raised
@@ -84,6 +85,26 @@ class EffectLoop:
         wanted, self._wanted = self._wanted, None  # not kept here, so that its weights can be freed
         assert wanted is not None
         return wanted
+
+    def end(self, *, soon: bool) -> None:
+        """Closes the generator, and runs `Role.last_exchange` in its place until that returns.
+
+        Raises Undone if servers were replaced meanwhile, and what `finish` raises.
+        """
+        if self._wanted is not None:  # the exchange began while backward was running, and nobody has made the step
+            self.finish(0.0, 0.0)
+        with self._lock:
+            if self._generator is not None:
+                self._generator.close()
+            self._generator = self._role().last_exchange(soon=soon)
+        try:
+            self.begin(None)
+            wanted = self.finish(0.0, 0.0)
+        except Stopped:
+            if self._out.calls.over is not None:
+                raise
+        else:
+            raise AssertionError(f"{type(self._role()).__qualname__}.last_exchange asked for {type(wanted).__name__}")
 
     def wait(self, awaited: AwaitedSeconds, sending: float = 0.0) -> Any:
         """Returns the result of a call or mean, and counts the time of the wait, also of one that fails."""

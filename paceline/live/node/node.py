@@ -141,6 +141,11 @@ class Node(StateReader):
         assert role is not None
         return role
 
+    @property
+    def has_loop(self) -> bool:
+        """Returns True once the role of a party that is no server is there, whose loop ends by itself."""
+        return self._hosted[0].role is not None
+
     def model(self) -> Any:
         """Returns the weights as this party knows them, as a value that nobody will change."""
         return self._model(0)[0]
@@ -178,6 +183,10 @@ class Node(StateReader):
         sending: seconds that it spent on sending before that.
         """
         return self._loop.finish(since, sending)
+
+    def end(self, *, soon: bool) -> None:
+        """Makes the role's last exchange (`Role.last_exchange`), in place of its loop. Raises as `finish` does."""
+        self._loop.end(soon=soon)
 
     @property
     def begun_anew(self) -> int:

@@ -89,7 +89,7 @@ class Worker:
         """Gives signals, optimizer and model back to the loop."""
         self.notice.close()
         self.samples.end()
-        self.steps.end()
+        self.steps.detach()
         self.guard.end()
 
 

@@ -201,14 +201,17 @@ class Pace:
 
     def _hand_over(self, model: str | None, samples: int | None, counted: int | None) -> None:
         """Makes a step. `samples`: as the loop gives them; `counted`: by calls of the model."""
-        worker = self._worker
-        if not worker.end.ended:  # a step that is made is handed over, also by one that is drained
+        worker, end = self._worker, self._worker.end
+        if end.superseded:
+            raise ConfigError(SUPERSEDED)
+        if end.closed:
+            return
+        if not (end.ended or worker.steps.ended):  # a step that is made is handed over, also by one that is drained
             worker.steps.step(worker.samples.of(samples, counted), model)
             worker.samples.stepped()
-        elif worker.end.superseded:
-            raise ConfigError(SUPERSEDED)
-        elif not worker.end.closed:
+        if end.ended or worker.run.session.over.is_set():
             worker.run.session.check()
+            worker.steps.end()  # at once: the others wait for it, whatever the loop does next
 
     @property
     def optimizer(self) -> DropInOptimizer:
@@ -336,13 +339,20 @@ class Pace:
         self._worker.tell(loop_messages.EndRun(reason=reason[:REASON_MAX]))
 
     def close(self) -> None:
-        """Takes no further part, and loads the final model, once nobody trains any more."""
+        """Makes the last exchange, takes no further part, and loads the final model, once nobody trains any more.
+
+        Raises PeerLost or TimedOut when another party is missing.
+        """
         worker, end = self._worker, self._worker.end
         if not end.closed:
             if not end.over:
                 worker.guard.end_of_loop()
+            try:
+                worker.steps.end()
+            except PacelineError as error:
+                self.abandon(f"worker {self.rank}: {error}", lost_another=isinstance(error, PeerLost))
+                raise
             end.closed = True
-            worker.steps.end()
             worker.positions.end()
             worker.feed.leave()
             try:

@@ -92,8 +92,9 @@ class SimulatedProcess:
 class Incarnation:
     """One incarnation of a worker: its running generator, until it ends, leaves or is restarted.
 
-    `fresh`: it came late, and its local optimizer has no memory yet. `exchanges`: 1 if there was an exchange
-    since its last piece of work. `cpu_s`: core seconds of that, where cores are shared.
+    `fresh`: it came late, and its local optimizer has no memory yet. `ends`: it makes its last exchange.
+    `exchanges`: 1 if there was an exchange since its last piece of work. `cpu_s`: core seconds of
+    that, where cores are shared.
     """
 
     __slots__ = (
@@ -101,6 +102,7 @@ class Incarnation:
         "awaited",
         "blocked_at",
         "cpu_s",
+        "ends",
         "exchanges",
         "fresh",
         "generator",
@@ -119,7 +121,7 @@ class Incarnation:
         self.generator = generator
         self.rng = rng
         self.alive = True
-        self.fresh = False
+        self.fresh = self.ends = False
         self.exchanges = 0
         self.awaited: PendingCall | None = None
         self.blocked_at = self.cpu_s = 0.0
@@ -131,7 +133,13 @@ class Incarnation:
     def start_anew(self) -> None:
         """Makes the loop start from the beginning when it is resumed next, since servers went back."""
         self.generator.close()
-        self.generator = loop_anew(self.party.role, lambda: None)
+        self.generator, self.ends = loop_anew(self.party.role, lambda: None), False
+
+    def begin_last_exchange(self, *, soon: bool) -> None:
+        """Puts the role's last exchange in place of its loop, which is at local work."""
+        assert not self.ends, f"{type(self.party.role).__qualname__}.last_exchange asks for local work"
+        self.generator.close()
+        self.generator, self.ends = self.party.role.last_exchange(soon=soon), True
 
     def end(self) -> None:
         """Ends the incarnation: its generator is closed, and whatever arrives for it later is ignored."""

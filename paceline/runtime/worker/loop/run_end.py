@@ -30,12 +30,12 @@ class RunEnd:
     @property
     def over(self) -> bool:
         """Returns True if the run is over, for this worker at least."""
-        return bool(self._session.notice) or self.ended
+        return bool(self._session.notice) or self._session.over.is_set() or self.ended
 
     @property
     def ended(self) -> bool:
-        """Returns the same, but False for a worker that is drained and still hands over its step."""
-        if self.closed or self.asked or self._sizes.spent or self._session.over.is_set():
+        """Returns the same, but False for a worker that is stopped or drained while it makes a step."""
+        if self.closed or self.asked or self._sizes.spent:
             return True
         return self._steps_max > 0 and self._steps_done
 

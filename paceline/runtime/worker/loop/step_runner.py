@@ -16,10 +16,11 @@ A `Compute` of several steps, and a `Train`, take several turns of the loop; the
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from paceline.core.effects import Compute, Computed, Train, Trained
-from paceline.core.errors import Stopped, Undone
+from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.trace import DOES_NOT_OVERLAP, OVERLAPS, Decided
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_feed import BatchFeed
@@ -62,6 +63,7 @@ class StepRunner:
         self._counts, self._guard, self._watch, self.rate = counts, guard, watch, rate
         self._positions, self._leases = positions, leases
         self._exchanges = 0  # since the last step
+        self.ended = False  # has the last exchange been made?
         self._overlap = self._make_overlap()
         self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
         flat = model.flat
@@ -139,9 +141,52 @@ class StepRunner:
             self._watch.begin()
 
     def end(self) -> None:
-        """Ends the overlap: nothing more is handed over."""
+        """Makes the last exchange: hands over what was trained since the one before, though it was to be more.
+
+        After it no step is made. Nothing happens the second time. Raises PeerLost or TimedOut, unless the run ends.
+        """
+        if self.ended:
+            return
+        self.ended = True
+        self.detach()
+        session = self._run.session
+        try:
+            self._hand_over_the_rest()
+        except PeerLost as error:
+            if not session.stop_reason:
+                raise
+            print(
+                f"paceline: worker {self._run.rank}: the last exchange failed ({error}): the final model is without "
+                "what it has trained since the one before",
+                file=sys.stderr,
+            )
+        if self._exchanges:  # no step follows that would count them
+            session.reports.spent(self._node.now(), "computing", 0.0, exchanges=self._exchanges)
+            self._exchanges = 0
+
+    def detach(self) -> None:
+        """Ends the overlap, and takes its hooks off the module: nothing leaves any more while backward runs."""
         if self._overlap:
             self._overlap.end()
+
+    def _hand_over_the_rest(self) -> None:
+        """Hands over local work that is cut short, and what the scheme itself keeps.
+
+        It does so once more if servers were replaced meanwhile.
+        """
+        result = None if self._node.stopped else self._model.work.cut_short()
+        if result is not None:
+            self._positions.contributed(self._counts.steps, self._feed.position)
+            self._model.flat.settle()
+            self._take(lambda: self._exchange(result))
+        while True:
+            try:
+                self._node.end(soon=bool(self._end.notice))
+                return
+            except Stopped:
+                return
+            except Undone:
+                self._take(self._node.advance)
 
     def _make_local_step(self) -> None:
         """Makes a local step where the scheme trains locally, and tells the rule of a worker how far all workers

@@ -110,11 +110,23 @@ class LocalWork:
         if self._wanted is Compute:
             g = self._add(samples)
             return None if self.left else Computed(g, self._samples, self._seconds, self._data, self._unused)
-        if self.left:
-            return None
+        return None if self.left else self._trained()
+
+    def _trained(self) -> Trained:
         self._ended = self._flat.weights()
         memory = self._local.show() if self._show_memory else None
         return Trained(self._ended, self._samples, self._seconds, memory, self._data)
+
+    def cut_short(self) -> Computed | Trained | None:
+        """Returns the result of the mini-batches made so far, as the last ones; None if there are none."""
+        if not self._samples:
+            return None
+        self.left = 0
+        if self._wanted is Compute:
+            assert self._sum is not None
+            g = self._sum * (1.0 / self._samples)
+            return Computed(g, self._samples, self._seconds, self._data, self._unused)
+        return self._trained()
 
     def memory(self) -> Flat | None:
         """Returns a copy of the state of the worker's own optimizer; None for that of a user, who keeps it."""

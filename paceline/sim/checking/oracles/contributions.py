@@ -211,6 +211,8 @@ class ShardRecount:
         self._samples += message.samples
         if hasattr(message, "group") and hasattr(message, "number"):
             self._group[src] = message.number, message.group
+        if hasattr(message, "series"):  # an update is made of one fragment
+            self._group[src] = message.series, ()
         contribution = Contribution(message.samples, getattr(message, "data", ()), self._group.get(src))
         self.open.setdefault(src, []).append(contribution)
         self._clocks.tick(src, self._clocks[src] + 1)

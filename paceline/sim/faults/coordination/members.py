@@ -41,6 +41,7 @@ from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.sim.faults.coordination.notices import Hear, LosslessNotices
 from paceline.sim.faults.coordination.plan_and_strikes import SimulatedPlanner, SimulatedStrikes
 from paceline.sim.faults.parties.bring_up import MODEL, hello_of
+from paceline.sim.faults.parties.leavers import LOOK_AGAIN_S
 from paceline.sim.kernel.event_queue import Event
 from paceline.sim.kernel.processes import Incarnation, PendingCall, SimulatedProcess
 
@@ -210,9 +211,15 @@ class Members:
         else:
             self._sim.sharing.in_turn(party, lambda *_: self._left(party))
 
+    def ends_now(self, rank: int) -> bool:
+        """Returns True for a worker that makes its last exchange; its next incarnation can only begin after that."""
+        incarnation = self._sim.incarnations[rank]
+        return incarnation.alive and incarnation.ends
+
     def stays(self, rank: int) -> None:
-        """Forgets that worker `rank` was asked to leave."""
-        self.leaving.discard(rank)
+        """Forgets that worker `rank` was asked to leave, unless the run ends."""
+        if self.ends is None or not self.ends.stopped(self._sim.world.workers[rank]):
+            self.leaving.discard(rank)
         self.draining.discard(rank)
 
     def _sends_its_last(self, incarnation: Incarnation) -> None:
@@ -350,6 +357,9 @@ class Members:
 
         This does nothing for a worker that is present. One that crashed unnoticed is reported as lost first.
         """
+        if self.ends_now(rank):
+            self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.join, rank)
+            return
         self.stays(rank)
         party = self._sim.world.workers[rank]
         if party in self._lost:

@@ -43,6 +43,9 @@ class SimulatedNewcomers:
         later, when it has learnt of its eviction.
         """
         members, sim = self._members, self._sim
+        if members.ends_now(rank):
+            sim.heap.push(sim.now + LOOK_AGAIN_S, self.join, rank)
+            return
         members.stays(rank)
         party, newcomer = sim.world.workers[rank], self.waiting.get(rank)
         if newcomer and not newcomer.hears:

@@ -171,8 +171,3 @@ class SimulatedCalls:
         """Ends the calls of `party` to servers, which are in an earlier state now, in that server view."""
         for question in self.of(party).void(server_view):
             question.fail(Undone())
-
-    def stopped(self, party: SimulatedProcess) -> None:
-        """Ends all calls of `party`: the run is over for it."""
-        for question in self.of(party).close_all(Stopped()):
-            question.fail(Stopped())

@@ -97,7 +97,6 @@ class SimulatedOrders:
                     if self._sim.message_checks:
                         self._sim.message_checks.planned(party, plan, late=late)
                 case EndLoop() if self._members.ends:
-                    self._members.calls.stopped(party)
                     self._members.ends.stops(party)
                 case MayExit() if not self._members.over:
                     self._members.exits_drained(party)

@@ -1,8 +1,8 @@
 """The end of a run as its parties see it: they are told Stop, leave, save the last model and exit.
 
     told        a worker                                      a server
-    Stop        leaves: at once where it waits, else after    (is not told)
-                its step; a newcomer's process ends
+    Stop        leaves after its step and its last exchange;  (is not told)
+                a newcomer's process ends
     Finish      reads the last model; Saved                   Saved
     Exit        its process ends                              its process ends
 
@@ -155,33 +155,15 @@ class SimulatedRunEnd:
         self.oracle.told(party.process, what, training)
 
     def stops(self, party: SimulatedProcess) -> None:
-        """Lets a worker leave, whose calls have failed: of the step it is at nothing is handed over."""
+        """Lets a worker leave when it would begin its next step; the process of a newcomer ends."""
         self._hears(party, "Stop")
-        if self._members.ends_newcomer(party):
-            return
-        self._stopped.add(party.process)
-        incarnation = self._sim.incarnations[party.me]
-        if self._members.calls.is_open(incarnation.awaited):
-            return  # nothing wakes it
-        if incarnation.awaited is not None or not incarnation.alive:
-            self._leaves(party)
-        else:
-            self._sim.heap.push(self._end_of_step(party), self._leaves, party)
+        if not self._members.ends_newcomer(party):
+            self._stopped.add(party.process)
+            self._members.leaving.add(party.me)
 
     def stopped(self, party: SimulatedProcess) -> bool:
-        """Returns True if that process was told to stop: its loop does not start anew."""
+        """Returns True if that process was told to stop: no fault restarts it."""
         return party.process in self._stopped
-
-    def _end_of_step(self, party: SimulatedProcess) -> float:
-        """Returns the last moment before the step is over that a worker is at; now if it is at none."""
-        incarnation = self._sim.incarnations[party.me]
-        ends = [at for at, _, act, args in self._sim.heap if act is self._sim.worked and args[0] is incarnation]
-        return max(self._sim.now, math.nextafter(max(ends, default=0.0), 0.0))
-
-    def _leaves(self, party: SimulatedProcess) -> None:
-        incarnation = self._sim.incarnations[party.me]
-        if incarnation.party is party and party.here and party.hears:
-            self._members.leave(incarnation)
 
     def _saves(self, party: SimulatedProcess) -> None:
         """Answers Finish; a server that is down just now does so when it is back."""
