@@ -15,7 +15,8 @@ asyncdiloco's server (Liu et al. 2024) with its rate eps = eta d. What is evalua
 Read: the abstract, a summary of Algorithm 1 (Kim et al., ICML 2025) and the authors' code, not the paper's text. The
 code's numbers for four regions of four workers: eta_l 0.2, beta_l 0.9, d_l 16, eta_g 0.15, beta_g 0.5, d_g 2,
 alpha 0.25, H 8, K 32. They are the defaults, but K is 8 here, so that regions of two workers meet as often. As in the
-code, what a local server takes in while Delta is on its way is in theta after the merge, but in no later Delta.
+code, what a local server takes in while Delta is on its way is in theta after the merge, but in no later Delta. Ours:
+the last Delta of a region has what theta still holds of it.
 
 A region is a group of workers as under tiers, and its local server is on one of them, the speaker (see there: what
 `auto` groups are, what happens when the speaker is lost or a member's delta is not finite). The speaker trains as well;

@@ -59,6 +59,9 @@ from paceline.sim.message_checks import message_checks_and_lies
 from paceline.sim.messaging import BLOCKED, Coding, Messaging, WireCodec
 from paceline.sim.world import World
 
+LAST_MESSAGES = 100
+"""Events for each worker after the last one has left; without hazards fewer are left to happen."""
+
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
@@ -150,6 +153,7 @@ class Simulation:
         self.scheme, self.cluster, self.seed, self.length = scheme, cluster or uniform(**plain), seed, len(w0)
         self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
         self.steps = [0] * self.cluster.workers
+        self._unhurried: set[int] = set()  # who leaves because there is no more work, or the run ends
         self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
         self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
         self.bad_results, work = with_bad_results(self, work)
@@ -279,9 +283,18 @@ class Simulation:
             for party, seconds in sorted(self.sharing.used.items()):
                 yield CpuUsed(at=at, party=party, seconds=seconds, cores=cores)
 
-    def leave(self, rank: int) -> None:
-        """Makes worker `rank` leave, cleanly, when it would begin its next step."""
+    def leave(self, rank: int, *, soon: bool = True) -> None:
+        """Makes worker `rank` leave, cleanly, when it would begin its next step. `soon`: as in `Role.last_exchange`."""
         self.members.leaving.add(rank)
+        if not soon:
+            self._unhurried.add(rank)
+
+    def finish(self) -> None:
+        """Lets all workers make the step that they are at and their last exchange, and leave: the run ends."""
+        self._unhurried |= set(range(self.cluster.workers))
+        self.members.leaving |= {party.me for party in self.world.workers if party.here}
+        self.run(stop=lambda sim: not any(party.here for party in sim.world.workers))
+        self.run(max_events=self.events + LAST_MESSAGES * self.cluster.workers)  # what they have sent arrives
 
     def drain(self, rank: int) -> None:
         """Makes worker `rank` leave like that, and end at once; it needs hazards, as the `drain` fault does."""
@@ -464,7 +477,8 @@ class Simulation:
         """
         if incarnation.party.here:
             asked = incarnation.rank in self.members.leaving
-            incarnation.begin_last_exchange(soon=asked and not self.members.stopped(incarnation.party))
+            ends = incarnation.rank in self._unhurried or self.members.stopped(incarnation.party)
+            incarnation.begin_last_exchange(soon=asked and not ends)
             self.resume(incarnation)
         else:
             self.members.leave(incarnation)

@@ -210,6 +210,8 @@ class VirtualRun:
                 raise RunBroken(f"{sim.scheme.name}: {self._why_stuck(at)}")
             else:
                 self._reason, at = "seconds", seconds_max
+        if self._judge is not None and self._reason != "events":
+            sim.finish()
         if self._lending is not None:
             self._lending.record()
         for used in sim.cpu_used(at):
@@ -253,7 +255,7 @@ class VirtualRun:
         """Is called when a worker has made a step: it leaves after --steps, and `rounds` end the run when the last one
         is done."""
         if 0 < self._config.stop.steps <= steps:
-            self.simulation.leave(rank)
+            self.simulation.leave(rank, soon=False)
         rounds = self._setting.rounds
         if rounds and rank in self._behind and rounds.seen(steps, self._work.exchanges[rank]):
             self._behind.discard(rank)
