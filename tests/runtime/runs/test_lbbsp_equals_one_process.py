@@ -22,8 +22,10 @@ GLOBAL = 70
 
 
 def sizes_of(out: Path, workers: int) -> list[list[int]]:
-    """By round, then by rank, as the workers noted them."""
-    spans = [r for r in read_trace(out / "trace.jsonl") if isinstance(r, Span) and r.activity == "computing"]
+    """By round, then by rank, as the workers noted them; the exchange after the last step has a span without steps."""
+    spans = [
+        r for r in read_trace(out / "trace.jsonl") if isinstance(r, Span) and r.activity == "computing" and r.steps
+    ]
     by_rank = [[r.samples for r in spans if r.rank == rank] for rank in range(workers)]
     return [list(sizes) for sizes in zip(*by_rank, strict=True)]
 
