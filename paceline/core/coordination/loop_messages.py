@@ -17,7 +17,9 @@ BEGINS, IS_BACK, LEAVES, FINISHES = "begins", "is back", "leaves", "finishes"
 
 @message("control.Draw", plane="control")
 class Draw:
-    """Asks for `wanted` samples or fewer of the queue of a data set, in mini-batches of `batch`; 0 asks for none.
+    """Asks for `wanted` samples or fewer of the queue of a data set, in mini-batches of `batch`.
+
+    0 samples are asked for by a worker that leaves: what it has not trained is for the others.
 
     stream   number of the data set in the loop; `samples`: its length
     epochs   passes of all workers together after which the loop ends; 0 for no end

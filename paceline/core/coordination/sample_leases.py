@@ -22,7 +22,7 @@ from typing import Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.coordination.lifecycle import StopRule
-from paceline.core.coordination.loop_messages import FINISHES, IS_BACK, ShareTaken, ShareTrained, TakeShare
+from paceline.core.coordination.loop_messages import FINISHES, IS_BACK, LEAVES, ShareTaken, ShareTrained, TakeShare
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.effects import Data
@@ -165,6 +165,7 @@ class Quotas:
     def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
         """Draws a range of samples for worker `rank`, where `training` workers train.
 
+        A worker that wants none leaves, so what it has not trained is free.
         Raises ProtocolError if its data set has another length than that of the others.
         """
         queue = self._queues.get(draw.stream)
@@ -179,6 +180,8 @@ class Quotas:
         places = None
         if draw.wanted:
             places = queue.take(rank, draw.wanted, max(1, draw.batch), epochs=draw.epochs, workers=training)
+        else:
+            queue.gone(rank)
         start, stop = places or (0, 0)
         return loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
 
@@ -213,7 +216,8 @@ class ShareRequests:
         (it is lost)               (what it has not trained is free, as far as its progress was reported)
 
     A worker that waits takes part in no exchange. So it does not wait where another one may need it: where that one
-    makes more steps than it has made, or servers have gone back to an earlier state.
+    makes more steps than it has made, or servers have gone back to an earlier state. Nor does it wait for one that
+    LEAVES or FINISHES: that one makes its last exchange, and may wait for the others in it.
     """
 
     def __init__(
@@ -226,6 +230,7 @@ class ShareRequests:
         self._send, self._totals, self._here = send, totals, here
         self._shares: dict[int, LeftShares] = {}  # by data set
         self._waiting: dict[int, TakeShare] = {}  # by rank
+        self._leaving: set[int] = set()  # they train no more, and make their last exchange
         self._waits = True  # may anybody?
 
     def trained(self, rank: int, said: ShareTrained) -> None:
@@ -240,10 +245,15 @@ class ShareRequests:
                 "data of its own, it takes its own DataLoader"
             )
         shares.trained(rank, said.taken)
+        self._leaving.discard(rank)
+        if said.event in (LEAVES, FINISHES):
+            self._leaving.add(rank)
         if said.event == IS_BACK:
             shares.free(rank)
         elif said.event == FINISHES:
             shares.finish(rank)
+        elif said.event == LEAVES:
+            shares.gone(rank, said.own)
         else:
             shares.own(rank, said.own, said.steps)
         self._answer_waiting()
@@ -261,6 +271,7 @@ class ShareRequests:
     def gone(self, rank: int) -> None:
         """Frees what worker `rank` has not trained."""
         self._waiting.pop(rank, None)
+        self._leaving.discard(rank)
         for stream, shares in self._shares.items():
             # One that is lost has not reported how much it has trained, but its progress.
             shares.gone(rank, 0 if stream else self._totals.share_of(rank))
@@ -278,7 +289,7 @@ class ShareRequests:
     def _answer_waiting(self) -> None:
         """Answers all that get a piece now, and those that need not wait any more."""
         for rank, ask in list(self._waiting.items()):
-            shares, here = self._shares[ask.stream], self._here()
+            shares, here = self._shares[ask.stream], self._here() - self._leaving
             piece = shares.take(rank, ask.wanted, ask.epochs, here)
             if piece is not None:
                 self._answer(rank, ShareTaken(stream=ask.stream, rank=piece.rank, start=piece.start, stop=piece.stop))

@@ -354,7 +354,6 @@ class Pace:
                 raise
             end.closed = True
             worker.positions.end()
-            worker.feed.leave()
             try:
                 worker.lifecycle.leave(end.reason, drained=bool(end.notice))
             finally:

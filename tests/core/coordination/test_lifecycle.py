@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination import loop_messages
 from paceline.core.coordination.lifecycle import RunPhase, StopRule
-from paceline.core.coordination.party import EVALUATOR
+from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.live.protocol.transport import Kind
 from tests.live.fakes import vector
 from tests.live.node_fixture import Ask
@@ -30,6 +31,23 @@ def test_the_samples_of_a_run_are_given_to_its_workers_once(companies: Any) -> N
         company.say(W1, control.Ask(samples=64, batch=8))
         given.append(company.hears(W1).samples)
     assert sum(given) + 16 + 8 + 8 + 10 == 100 - 20
+
+
+def test_what_a_worker_has_of_the_queue_is_free_while_it_makes_its_last_exchange(companies: Any) -> None:
+    """In that it may wait until the others end, which is when none are left."""
+    company: Company = companies()
+    company.train()
+
+    def draws(who: Party, wanted: int, trained: int = 0) -> tuple[int, int]:
+        company.say(who, loop_messages.Draw(stream=0, samples=16, epochs=1, trained=trained, wanted=wanted, batch=8))
+        drawn = company.hears(who)
+        return drawn.start, drawn.stop
+
+    assert draws(W0, 8) == (0, 8)
+    assert draws(W1, 8) == (8, 16)
+    assert draws(W0, 0, trained=4) == (0, 0)
+    assert draws(W1, 8) == (4, 8)
+    assert draws(W1, 8) == (0, 0)
 
 
 def test_a_worker_that_leaves_early_is_gone_for_all_others_and_the_scheme(companies: Any) -> None:

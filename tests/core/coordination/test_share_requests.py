@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination.loop_messages import BEGINS, IS_BACK, LEAVES, ShareTaken, ShareTrained, TakeShare
+from paceline.core.coordination.loop_messages import (
+    BEGINS,
+    FINISHES,
+    IS_BACK,
+    LEAVES,
+    ShareTaken,
+    ShareTrained,
+    TakeShare,
+)
 from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.coordination.sample_leases import ShareRequests
 from paceline.core.errors import ProtocolError
@@ -75,6 +83,26 @@ def test_one_that_waits_gets_what_is_left_before_others_that_come_later() -> Non
     desk = Desk()
     assert desk.asks(2, steps=4) == desk.asks(0, steps=4) == []
     assert desk.leaves(1, 4) == [(2, piece(1, 4, 6)), (0, piece(1, 6, 8))]
+
+
+def test_what_a_worker_leaves_is_free_while_it_makes_its_last_exchange() -> None:
+    """In that it may wait for those that would wait for it."""
+    desk = Desk()
+    assert desk.asks(0, steps=4) == []
+    desk.says(1, LEAVES, 6)
+    assert desk.answered() == [(0, piece(1, 6, 8))]
+    assert desk.asks(0, steps=5) == [], "worker 2 may leave something, too"
+    desk.says(2, LEAVES, 8)
+    assert desk.answered() == [(0, NONE)]
+    assert desk.is_lost(1) == desk.is_lost(2) == []
+
+
+def test_nobody_waits_for_one_that_has_finished_and_makes_its_last_exchange() -> None:
+    desk = Desk()
+    desk.says(1, FINISHES, 8)
+    assert desk.asks(0, epochs=4, steps=16) == []
+    desk.says(2, FINISHES, 8)
+    assert desk.answered() == [(0, NONE)]
 
 
 def test_nobody_waits_once_servers_went_back() -> None:

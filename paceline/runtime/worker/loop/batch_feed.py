@@ -90,6 +90,7 @@ class BatchFeed:
         self._adds = False  # was there a gradient before the last one?
         self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
         self._at_hand = 0  # samples of the mini-batches that the gradient of the next step is of, or was
+        self._has_left = False  # its loop may still ask for batches, and gets none
         self.pass_of = PassOfAll(run.plan.samples, run.plan.epochs)
 
     @property
@@ -266,7 +267,8 @@ class BatchFeed:
         return indices
 
     def leave(self) -> None:
-        """Returns samples that this worker has and does not train to the coordinator."""
+        """Returns samples that this worker has and does not train to the coordinator. It trains no more."""
+        self._has_left = True
         for allowance in self._allowances.values():
             if isinstance(allowance, SampleDealer):
                 with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
@@ -309,7 +311,7 @@ class BatchFeed:
                 self._share(stream, number, fixed=partition != AUTO)
         assert not isinstance(stream, StreamShard)
         stream.extend(self._bounded(whole_epochs(epochs), stream))
-        if isinstance(stream, Batches) and isinstance(stream.others, ShareClient):
+        if isinstance(stream, Batches) and isinstance(stream.others, ShareClient) and not self._has_left:
             stream.others.begin(stream.trained_of, stream.epochs)
         return stream
 

@@ -2,7 +2,7 @@
 
 worker                     coordinator
 Draw             ->        Drawn, without samples where none are left for this loop
-Draw of none     ->        (what was trained is told when the worker leaves)
+Draw of none     ->        (the worker leaves: what it has not trained is for the others)
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class SampleDealer:
         self._trained = self._handed - self.ahead
 
     def leave(self) -> None:
-        """Tells the coordinator what was trained, so that others get the rest."""
+        """Reports to the coordinator what was trained, so that others get the rest."""
         self._draw(0, 1)
 
     def _ask(self, batch: int) -> None:

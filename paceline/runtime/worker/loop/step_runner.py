@@ -149,6 +149,8 @@ class StepRunner:
             return
         self.ended = True
         self.detach()
+        # First, since this worker may wait for the others' round, and they for what it has of the data and leaves.
+        self._feed.leave()
         session = self._run.session
         try:
             self._hand_over_the_rest()
