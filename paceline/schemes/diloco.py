@@ -34,7 +34,7 @@ v do, and with Delta' they cost three vectors. Late means make OuterOpt less sta
 
 We had the abstract of that paper and others' summaries, not its algorithm boxes. Ours: 1 / M, M the number of workers,
 is n_i over the samples of the last mean, once there is one. A newcomer starts with y = w and u = v, and so does a
-worker whose Delta_i is not finite. What is on its way when a run ends is lost; a resumed run sends it once more.
+worker whose Delta_i is not finite. What is on its way when a run ends, a resumed run sends once more.
 
 A worker whose x_i is not finite takes all of w as x_i, with every fragment, and its inner optimizer starts anew. (Ours:
 one fragment that is NaN would make the others NaN in the next step.)

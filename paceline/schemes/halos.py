@@ -153,6 +153,8 @@ class HALoS(WithRankGroups):
             found = super().state()
             if self.local is not None:
                 region = {"w": self.local.w, "merged": self.merged, **self.local.state()}
+                if self.missed is not None:
+                    region["missed"] = self.missed
                 region |= {"ahead": self.local.version - self.since, "untold": self.local.samples_seen - self.told}
                 found |= named_under(REGION, region)
             return found
@@ -162,7 +164,7 @@ class HALoS(WithRankGroups):
             kept = found_under(REGION, self.resumed)
             if kept:
                 self.goes_on(self.local, REGION)
-                self.local.w, self.merged = kept["w"], kept["merged"]
+                self.local.w, self.merged, self.missed = kept["w"], kept["merged"], kept.get("missed")
                 self.since = self.local.version - kept["ahead"]
                 self.told = self.local.samples_seen - kept["untold"]
 

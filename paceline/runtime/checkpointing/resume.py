@@ -238,7 +238,7 @@ class ResumePoint:
         if self.config.scheme().coordinator_counts:
             return "; its phases begin anew, with the first"
         if not self.facts["whole"]:
-            return "; its run ended within an exchange, whose local steps are lost"
+            return "; its run ended within a round, so that was a shorter one"
         return ""
 
     @property

@@ -122,8 +122,10 @@ class PositionLog:
         """Notes that all contributions are answered, and captures if a checkpoint waits for that.
 
         exchanges: that are over, where that is known: an exchange may take several contributions. whole: the role is
-        not in the middle of one.
+        not in the middle of one. Nothing happens after `end`.
         """
+        if self._last is not None:
+            return
         over, self._whole = self._handed_over if exchanges is None else exchanges, whole
         if whole or over > self._met:
             before, last = self._entries.get(over - 1), self._entries[max(self._entries)]
@@ -135,7 +137,9 @@ class PositionLog:
                     self._show(self._large())
 
     def end(self) -> None:
-        """Notes that this worker trains no more, and captures its last state."""
+        """Notes that this worker trains no more, and captures its last state. Nothing happens the second time."""
+        if self._last is not None:
+            return
         facts, vectors = self._large()
         kept_last = {**facts, "whole": self._whole}, vectors
         with self._lock:

@@ -353,7 +353,6 @@ class Pace:
                 self.abandon(f"worker {self.rank}: {error}", lost_another=isinstance(error, PeerLost))
                 raise
             end.closed = True
-            worker.positions.end()
             try:
                 worker.lifecycle.leave(end.reason, drained=bool(end.notice))
             finally:

@@ -54,6 +54,22 @@ def test_what_the_servers_have_forgotten_is_not_counted_as_handed_over() -> None
     assert positions(position_log, published) == {10: 320, 11: 384}
 
 
+def test_what_comes_after_the_end_changes_nothing_of_what_is_kept() -> None:
+    published = PublishedByName()
+    node: Any = SimpleNamespace(published=published)
+    states = iter([{"w": 1}, {"w": 2}])
+    position_log = PositionLog(node, torch.device("cpu"), lambda: (next(states), {}))
+    position_log.begin(0, steps=0, position=0)
+    position_log.contributed(1, 32)
+    position_log.between(1)
+    position_log.end()
+    position_log.between(3, whole=False)  # the last exchange
+    position_log.end()
+    position_log.want(AT_ONCE)
+    kept_last = json.loads(published[kept(CHECKPOINT, STATE)](0).facts)
+    assert (kept_last["w"], kept_last["clock"], kept_last["whole"]) == (1, 1, True)
+
+
 def test_generators_of_further_ranks_are_noted_behind_the_workers_own() -> None:
     published = PublishedByName()
     node: Any = SimpleNamespace(published=published)

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
-from paceline.checkpoint.folder_store import CHECKPOINTS, FolderStore
+from paceline.checkpoint.folder_store import CHECKPOINTS, MODEL, FolderStore
 from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.runtime.checkpointing.resume import find
@@ -156,6 +157,46 @@ def test_a_command_that_resumes_a_checkpoint_equals_the_uninterrupted_one(law: L
         again = command(law, out / f"from-{number}", IN_ALL, every=0.0, resume=str(folder.place(number)))
         assert [worker.steps for worker in threads(again).workers] == [IN_ALL] * law.workers
         assert differing(saved(again), saved(whole)) == []
+
+
+@pytest.mark.parametrize("parameters", [{"tau": 5}, {"tau": 5, "memory": "average"}], ids=str)
+def test_a_run_that_ended_within_a_round_goes_on_from_its_last_model(
+    threads: Runner, out: Path, parameters: dict[str, Any]
+) -> None:
+    """Its last round was a shorter one, of which nothing is trained again."""
+    law = Law(scheme="localsgd", servers=1, optimizer="momentum", parameters=parameters, workers=2)
+    first = command(law, out, 12, every=30.0)
+    threads(first)
+    folder = FolderStore(out / CHECKPOINTS)
+    last = max(folder.numbers())
+    assert differing(load_file(folder.place(last) / MODEL), saved(first)) == []
+    again = command(law, out, IN_ALL, every=30.0, resume="auto")
+    start, _ = find(again)
+    assert start.note.endswith("its run ended within a round, so that was a shorter one")
+    assert [(worker.steps, worker.samples) for worker in threads(again).workers] == [(IN_ALL, 8 * IN_ALL)] * 2
+
+
+@pytest.mark.parametrize(
+    ("more", "whole", "differs"),
+    [
+        ({}, True, False),
+        ({"fragments": 2}, True, True),
+        ({"fragments": 2, "eager": True}, True, True),
+        ({"fragments": 2, "delay": 1}, False, False),  # an exchange is under way
+    ],
+    ids=str,
+)
+def test_the_last_checkpoint_is_of_before_the_last_exchange_and_the_last_model_of_after_it(
+    threads: Runner, out: Path, more: dict[str, Any], whole: bool, differs: bool
+) -> None:
+    """A longer run exchanges nothing where a shorter one ended. Where that was within an exchange both are the same."""
+    law = Law(scheme="diloco", servers=1, optimizer="momentum", parameters={"h": 6, **more}, workers=2)
+    first = command(law, out, 24, every=30.0)
+    threads(first)
+    folder = FolderStore(out / CHECKPOINTS)
+    last = max(folder.numbers())
+    assert (last in whole_ones(folder, 2)) == whole
+    assert bool(differing(load_file(folder.place(last) / MODEL), saved(first))) == differs
 
 
 def test_a_line_warns_where_phases_begin_anew(threads: Runner, out: Path) -> None:

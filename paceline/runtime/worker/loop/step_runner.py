@@ -23,6 +23,7 @@ from paceline.core.effects import Compute, Computed, Train, Trained
 from paceline.core.errors import PeerLost, Stopped, Undone
 from paceline.core.trace import DOES_NOT_OVERLAP, OVERLAPS, Decided
 from paceline.runtime.checkpointing.worker_position import PositionLog
+from paceline.runtime.checkpointing.worker_state import by_round
 from paceline.runtime.worker.loop.batch_feed import BatchFeed
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun, WorkerModel
@@ -65,6 +66,7 @@ class StepRunner:
         self._exchanges = 0  # since the last step
         self.ended = False  # has the last exchange been made?
         self._overlap = self._make_overlap()
+        self._holds_model = by_round(run.recipe.make_scheme(), run.spec.servers)
         self._alone = run.spec.workers == 1 and not run.spec.servers  # what is handed over stays on its device
         flat = model.flat
         # A worker that makes updates takes its gradient from where backward leaves it. A speaker of `tiers` makes them
@@ -151,7 +153,10 @@ class StepRunner:
         self.detach()
         # First, since this worker may wait for the others' round, and they for what it has of the data and leaves.
         self._feed.leave()
-        session = self._run.session
+        session, role = self._run.session, self._node.role
+        before = role.progress()
+        if self._holds_model and self._model.work.begins and role.whole:
+            self._positions.end()  # all that was trained is in what the role keeps; a longer run ends no round here
         try:
             self._hand_over_the_rest()
         except PeerLost as error:
@@ -162,6 +167,9 @@ class StepRunner:
                 "what it has trained since the one before",
                 file=sys.stderr,
             )
+        if role.progress() != before:
+            self._positions.between(role.progress(), whole=False)
+        self._positions.end()
         if self._exchanges:  # no step follows that would count them
             session.reports.spent(self._node.now(), "computing", 0.0, exchanges=self._exchanges)
             self._exchanges = 0
@@ -178,7 +186,7 @@ class StepRunner:
         """
         result = None if self._node.stopped else self._model.work.cut_short()
         if result is not None:
-            self._positions.contributed(self._counts.steps, self._feed.position)
+            self._positions.contributed(self._counts.steps, self._feed.position, self._counts.samples)
             self._model.flat.settle()
             self._take(lambda: self._exchange(result))
         while True:
