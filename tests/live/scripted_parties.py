@@ -146,6 +146,17 @@ class Company:
         for who in among or self.everybody:
             assert isinstance(self.hears(who), kind)
 
+    def all_leave(self, reason: str) -> None:
+        """The workers leave in their order, and who is still there is notified of each, for its last exchange."""
+        for who in self.workers:
+            self.say(who, control.Left(reason=reason))
+        for who in self.everybody:
+            before = self.workers[: self.workers.index(who)] if who in self.workers else self.workers
+            for other in before:
+                message = self.hears(who)
+                assert isinstance(message, control.WorkerLeft)
+                assert (message.rank, message.lost) == (other.index, False)
+
     def told(self, what: str) -> Any:
         """What goes with the next `what`; other things told before it are passed over."""
         while True:
@@ -221,8 +232,7 @@ def finish(company: Company, reason: str) -> None:
         assert message == control.Stop(reason=reason)
     company.settled()
     assert company.coordinator.stopping
-    for who in company.workers:
-        company.say(who, control.Left(reason=reason))
+    company.all_leave(reason)
     company.all_hear(control.Finish)
     for who in company.everybody[1:]:
         company.say(who, control.Saved())

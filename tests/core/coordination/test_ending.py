@@ -79,8 +79,7 @@ def test_everybody_is_asked_once_for_the_last_model_and_only_saved_is_an_answer(
     company.train()
     company.coordinator.stop("enough")
     company.all_hear(control.Stop, company.workers)
-    for who in (W1, W0):
-        company.say(who, control.Left(reason="enough"))
+    company.all_leave("enough")
     company.all_hear(control.Finish)
     company.coordinator.machine.ending.finish()
     company.say(W1, ready())

@@ -93,6 +93,7 @@ def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(compa
     assert events(company)[1:] == ["returned: incarnation 2"]
     company.coordinator.stop("seconds")
     company.say(W1, control.Left(reason="seconds"))
+    assert company.hears(EVALUATOR) == control.WorkerLeft(rank=1)
     assert company.hears(EVALUATOR) == control.Finish(holder=1, reason="seconds")
     for who in (S0, W1, EVALUATOR):
         company.say(who, control.Saved())

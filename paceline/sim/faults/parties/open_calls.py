@@ -88,10 +88,7 @@ class SimulatedCalls:
 
     # ---- calls of roles ------------------------------------------------------------------------------------
     def opens(self, src: SimulatedProcess, dst: SimulatedProcess, call: PendingCall, message: Any) -> bool:
-        """Opens the part of a role's call that `src` puts to `dst`; returns False if it fails at once.
-
-        After Stop only a worker asks that was declared lost and does not know it: all others leave.
-        """
+        """Opens the part of a role's call that `src` puts to `dst`; returns False if it fails at once."""
         calls = self.of(src)
         if call.numbers is None:
             call.numbers = {}

@@ -235,17 +235,6 @@ def test_where_servers_went_back_what_they_were_sent_is_void(stage: Stage) -> No
     assert stage.left == [stage.w0]
 
 
-def test_the_end_of_the_run_voids_all_questions_and_they_are_put_again(stage: Stage) -> None:
-    stage.leavers.await_taken(stage.w0)
-    stage.arrives("worker 1")
-    stage.calls.stopped(stage.w0)
-    stage.arrives("worker 0")  # the answer to the first one
-    assert (stage.asked, stage.left) == (["worker 1"], [])
-    stage.arrives("worker 1")
-    stage.arrives("worker 0")
-    assert stage.left == [stage.w0]
-
-
 def test_one_that_dies_while_it_waits_says_nothing(stage: Stage) -> None:
     stage.leavers.await_taken(stage.w0)
     stage.w0.hears = False

@@ -134,25 +134,10 @@ def test_where_servers_went_back_the_calls_to_them_end_and_no_others(stage: Stag
     assert stage.failed == [(call, "server 0"), (call, "server 1")], "the loop starts anew when it is resumed"
 
 
-def test_when_the_run_is_over_all_calls_end_and_late_answers_are_ignored(stage: Stage) -> None:
-    call, question = stage.asks(stage.s0), Question(stage.w1)
-    stage.calls.of(stage.w0).open(worker(1), question, None)
-    stage.calls.stopped(stage.w0)
-    assert [type(error) for error in question.errors] == [Stopped]
-    stage.answers(call, "late", 0)
-    assert (stage.given, stage.failed) == ([], [])
-
-
-def test_a_role_that_asks_after_the_end_of_the_run_is_not_resumed_and_gets_an_error_in_a_view_that_is_over(
-    stage: Stage,
-) -> None:
+def test_a_role_that_asks_in_a_view_that_is_over_gets_an_error(stage: Stage) -> None:
     stage.calls.servers_went_back(stage.w0, 1)
     late = stage.asks(stage.s0)
     assert (stage.failed, stage.calls.is_open(late)) == ([(late, "server 0")], False)
-    stage.failed.clear()
-    stage.calls.stopped(stage.w0)
-    late = stage.asks(stage.w1)
-    assert (stage.failed, stage.calls.is_open(late)) == ([], False)
 
 
 def test_a_call_that_is_declined_fails_unless_it_has_failed_before(stage: Stage) -> None:
