@@ -263,7 +263,10 @@ class Records:
 
 @message("control.Ask", plane="control")
 class Ask:
-    """Asks for a quota of `samples`, or fewer if not so many are left, in mini-batches of `batch`."""
+    """Asks for a quota of `samples`, or fewer if not so many are left, in mini-batches of `batch`.
+
+    A worker that leaves asks for 0 samples: what it has not trained, by its Progress, is for the others.
+    """
 
     samples: bounds.TotalSamples
     batch: bounds.Samples

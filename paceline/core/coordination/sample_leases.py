@@ -156,8 +156,12 @@ class Quotas:
     def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
         """Returns how many samples worker `rank` may train, where `training` workers train; 0 when none are left.
 
-        Raises ProtocolError for a request of less than one sample.
+        A worker that asks for none leaves, so what it has not trained is free. Raises ProtocolError for a request of
+        less than nothing, or in mini-batches of less than one sample.
         """
+        if not ask.samples:
+            self._settle(rank)
+            return 0
         if ask.samples < 1 or ask.batch < 1:
             raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
         return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
@@ -201,6 +205,9 @@ class Quotas:
         """Returns to the others what the present incarnation of worker `rank` had and did not train."""
         for queue in self._queues.values():
             queue.gone(rank)
+        self._settle(rank)
+
+    def _settle(self, rank: int) -> None:
         if self._budget is not None:
             self._budget.settle(rank, self._totals.of(rank))
 

@@ -33,6 +33,26 @@ def test_the_samples_of_a_run_are_given_to_its_workers_once(companies: Any) -> N
     assert sum(given) + 16 + 8 + 8 + 10 == 100 - 20
 
 
+def test_what_a_worker_has_of_the_quotas_is_free_while_it_makes_its_last_exchange(companies: Any) -> None:
+    """In that it may wait until the others end, which is when none are left."""
+    company: Company = companies(stop_rule=StopRule(samples=100))
+    company.train()
+
+    def asks(who: Party, samples: int) -> int:
+        company.say(who, control.Ask(samples=samples, batch=8))
+        given: int = company.hears(who).samples
+        return given
+
+    assert asks(W0, 64) == 24
+    company.say(W0, progress(10))
+    assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=10, exchanges=1)
+    assert asks(W0, 0) == 0
+    given = [asks(W1, 64)]
+    while given[-1]:
+        given.append(asks(W1, 64))
+    assert sum(given) == 100 - 10
+
+
 def test_what_a_worker_has_of_the_queue_is_free_while_it_makes_its_last_exchange(companies: Any) -> None:
     """In that it may wait until the others end, which is when none are left."""
     company: Company = companies()

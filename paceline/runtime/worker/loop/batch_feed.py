@@ -269,9 +269,11 @@ class BatchFeed:
     def leave(self) -> None:
         """Returns samples that this worker has and does not train to the coordinator. It trains no more."""
         self._has_left = True
+        with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+            self._sizes.leave()
         for allowance in self._allowances.values():
             if isinstance(allowance, SampleDealer):
-                with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+                with contextlib.suppress(PeerLost):
                     allowance.leave()
         for stream in self._streams.values():
             if isinstance(stream, Batches) and isinstance(stream.others, ShareClient):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
+from paceline.runtime.worker.loop.sample_counts import Allowance, ByQuota, Clock, InRounds
 from paceline.runtime.worker.steps.local_work import LocalWork
 
 
@@ -77,6 +77,11 @@ class BatchSizes:
         """
         if not self.own and self.clock.lock_step:
             self.spent = 0 < self._limit <= self.clock.total
+
+    def leave(self) -> None:
+        """Returns what this worker may train and does not. It trains no more."""
+        if isinstance(self._allowance, ByQuota):
+            self._allowance.leave()
 
     def part_of_a_batch(self, samples: int) -> float:
         """Returns `samples` as a fraction of a mini-batch of the loop's own size, for emulated steps of a fixed

@@ -95,7 +95,9 @@ def quotas_of(session: Session, timeout_s: float) -> ByQuota:
     """
 
     def ask(samples: int, batch: int) -> None:
-        """Asks the coordinator for samples; the answer comes later."""
+        """Asks the coordinator for samples; the answer comes later. For 0 it has to know what was trained."""
+        if not samples:
+            session.reports.flush()
         session.tell(control.Ask(samples=samples, batch=batch))
 
     def answer(wait: bool) -> int | None:

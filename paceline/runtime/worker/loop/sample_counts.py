@@ -171,6 +171,11 @@ class ByQuota:
         self._held -= samples
         self._used += samples
 
+    def leave(self) -> None:
+        """Returns what this worker holds, so that others get it."""
+        if self._asked or self._held > 0:
+            self._ask(0, 1)
+
     def _ask_for_more(self, batch: int) -> None:
         """Asks for what this worker trains in AHEAD_SECONDS at its present speed, at least one mini-batch."""
         now = self._now()

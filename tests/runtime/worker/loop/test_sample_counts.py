@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from paceline.runtime.worker.loop.sample_counts import ByQuota
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data
 
@@ -40,3 +41,15 @@ def test_the_schedule_of_a_worker_that_updates_alone_counts_what_all_have_seen(o
 
     run_loops(out, scheme, loop, workers=2)
     assert sorted(told) == [0, 1]
+
+
+def test_a_worker_that_leaves_asks_for_no_samples_where_it_holds_some_or_has_asked() -> None:
+    """So the coordinator gives these to the others (`tests/core/coordination/test_lifecycle.py`)."""
+    asked: list[tuple[int, int]] = []
+    quotas = ByQuota(lambda samples, batch: asked.append((samples, batch)), lambda wait: 24 if wait else None, float)
+    quotas.leave()
+    assert asked == []
+    assert quotas.size(8, begins=True) == 8
+    quotas.trained(8)
+    quotas.leave()
+    assert asked == [(8, 8), (0, 1)]
