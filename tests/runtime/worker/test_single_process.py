@@ -113,13 +113,22 @@ def test_with_an_outer_step_that_takes_the_workers_model_it_is_the_plain_loop(
     assert_same(model, plain(OPTIMIZERS[optimizer]))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+STEADY: dict[str, MakeOptimizer] = {
+    **OPTIMIZERS,
+    # At 0.1 the plain loop itself ends at 0.088, 0.136 or 0.094 after 19, 20 or 21 epochs; here its loss falls.
+    "nesterov": lambda model: torch.optim.SGD(
+        model.parameters(), lr=0.02, momentum=0.9, nesterov=True, weight_decay=0.01
+    ),
+}
+
+
+@pytest.mark.parametrize("optimizer", STEADY)
 @pytest.mark.parametrize("scheme", ["diloco", "asyncdiloco", "decoupled"])
 def test_alone_an_outer_optimizer_learns_no_worse_than_the_plain_loop(scheme: str, optimizer: str) -> None:
     model, other, epochs = toy_model(), toy_model(), 20
-    with paceline.join(model, OPTIMIZERS[optimizer](model), scheme=scheme) as pace:
+    with paceline.join(model, STEADY[optimizer](model), scheme=scheme) as pace:
         plain_steps(pace, model, toy_data(), epochs=epochs)
-    inner = OPTIMIZERS[optimizer](other)
+    inner = STEADY[optimizer](other)
     for x, y in batches(epochs):
         inner.zero_grad()
         nn.functional.cross_entropy(other(x), y).backward()
