@@ -42,6 +42,8 @@ class EndingParties(Protocol):
 class LossyFaultedMembers(FaultedMembers, Protocol):
     """Does the same where messages can be lost: a party knows what has reached it, and processes end."""
 
+    leaving: set[int]
+
     @property
     def machine(self) -> CoordinatorMachine: ...
     @property
@@ -93,6 +95,7 @@ class AdmittingMembers(LossyFaultedMembers, Protocol):
 
     control: SimulatedProcess
 
+    def ends_now(self, rank: int) -> bool: ...
     def stays(self, rank: int) -> None: ...
     def is_missed(self, party: SimulatedProcess) -> bool: ...
     def reports_lost(self, party: SimulatedProcess, why: str) -> None: ...

@@ -152,8 +152,10 @@ class Simulation:
     ) -> None:
         self.scheme, self.cluster, self.seed, self.length = scheme, cluster or uniform(**plain), seed, len(w0)
         self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
-        self.steps = [0] * self.cluster.workers
-        self._unhurried: set[int] = set()  # who leaves because there is no more work, or the run ends
+        self.steps, self._unhurried = (
+            [0] * self.cluster.workers,
+            set[int](),
+        )  # who leaves as the work or the run is over
         self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
         self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
         self.bad_results, work = with_bad_results(self, work)

@@ -264,4 +264,5 @@ class TierWorker(GroupMember):
         seconds = max(server.ended - server.began, 0.0)
         if isinstance(server.server, GradientMean):
             return Computed(server.server.g, min(server.server.samples, GROUP_SAMPLES_MAX), seconds)
+        assert server.server is not None
         return Trained(server.server.w, min(server.samples, GROUP_SAMPLES_MAX), seconds)
