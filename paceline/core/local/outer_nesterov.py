@@ -61,16 +61,20 @@ class OuterNesterovWorker(Trainer):
             self.take(mean, x, ahead)
 
     def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
-        """Exchanges all fragments once more, in rounds without local steps, where `x` is ahead of `w`.
+        """Exchanges all fragments once more, in rounds without local steps.
 
-        Whoever trains on makes its next rounds together with these.
+        Whoever trains on makes its next rounds together with these. At the end of a phase nobody leaves, so a worker
+        that has nothing to hand over takes part, without weight: the others wait for it.
         """
         if self.done is not None and self.ticket is not None:
             self.take((yield Wait(self.ticket)), self.done.x, 0)
         rounds = len(self.parts) - (not self.scheme.delay)
-        for _ in range(rounds if self.usual and (self.samples_ahead or not self.uncut) else 0):
+        for _ in range(0 if soon and not self.usual else rounds):
             self.done = Trained(self.x, 0, 0.0)
-            self.take((yield self.exchange()), self.x, 0)
+            mean = yield self.exchange()
+            if not mean.weight:  # nobody has trained
+                return
+            self.take(mean, self.x, 0)
 
     def exchange(self) -> Mean:
         """Returns the effect that averages what moved the fragment of this round.
@@ -164,7 +168,7 @@ class EagerWorker(Trainer):
         """Waits for the exchange under way, and exchanges the other fragments, in rounds without local steps."""
         if self.ticket is not None:
             self.receive((yield Wait(self.ticket)))
-        for _ in self.parts[1:] if self.usual else ():
+        for _ in () if soon and not self.usual else self.parts[1:]:
             self.done = Trained(self.x, 0, 0.0)
             self.hand_over()
             assert self.under_way is not None
