@@ -207,7 +207,8 @@ class EagerWorker(Trainer):
         self.usual = samples or self.usual
         self.under_way = self.mean(delta * -1.0, self.usual, series=self.round % len(self.parts))
         if self.is_sound(self.done.x):
-            self.estimate(p, delta * min(1.0, samples / (self.together or samples * len(self.workers))))
+            part = min(1.0, samples / (self.together or samples * len(self.workers))) if samples else 0.0
+            self.estimate(p, delta * part)
         else:
             self.x, self.y, self.u, self.owed = self.w, self.w, self.v, self.v * 0.0
         self.samples_ahead = int(samples)
