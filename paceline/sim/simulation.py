@@ -152,10 +152,7 @@ class Simulation:
     ) -> None:
         self.scheme, self.cluster, self.seed, self.length = scheme, cluster or uniform(**plain), seed, len(w0)
         self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
-        self.steps, self._unhurried = (
-            [0] * self.cluster.workers,
-            set[int](),
-        )  # who leaves as the work or the run is over
+        self.steps, self._unhurried = [0] * self.cluster.workers, set[int]()  # `unhurried`: who leaves at the end
         self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
         self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
         self.bad_results, work = with_bad_results(self, work)

@@ -173,6 +173,7 @@ def test_the_optimizer_is_the_loops_own_after_a_join_that_was_interrupted(monkey
     assert notebook.errors == [KeyboardInterrupt]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a generator that ends is interrupted
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "diloco"])
 def test_a_step_may_be_interrupted_anywhere(scheme: str) -> None:
     """Ctrl-C comes between any two calls of functions; here every so many of them, in the third step."""

@@ -210,7 +210,7 @@ class VirtualRun:
                 raise RunBroken(f"{sim.scheme.name}: {self._why_stuck(at)}")
             else:
                 self._reason, at = "seconds", seconds_max
-        if self._judge is not None and self._reason != "events":
+        if self._reason != "events" and not self._setting.rounds:  # what roles hold is looked at while they train
             sim.finish()
         if self._lending is not None:
             self._lending.record()

@@ -171,6 +171,7 @@ def test_a_host_with_another_version_is_refused_before_anything_runs(
 
 
 def test_a_dry_run_shows_what_would_be_executed_where_and_does_nothing(launch: Launch, tmp_path: Path) -> None:
+    (tmp_path / "s.py").touch()
     options = [
         "-i",
         "127.0.0.1",
