@@ -19,7 +19,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from paceline.integrations.lightning_decisions import CallbackDecisions
 
 SCRIPT = """
-import json, os, sys
+import json, os, sys, time
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
@@ -36,6 +36,7 @@ class Digits(LightningModule):
         self.network, self.validations = network(), 0
 
     def training_step(self, batch, index):
+        time.sleep(0.01)  # so that on a busy machine no worker has trained all epochs before worker 0 has a batch
         return torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
 
     def validation_step(self, batch, index):
