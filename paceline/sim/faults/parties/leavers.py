@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paceline.core.coordination.party import Party
-from paceline.core.errors import Stopped
 from paceline.core.parties.delivery_confirmation import AllTaken, AskTaken, DeliveryConfirmation, TakenAnswer
 from paceline.sim.faults.links.lossy_links import LossyLinks
 from paceline.sim.faults.parties.open_calls import SimulatedCalls
@@ -58,8 +57,7 @@ class TakenQuestion:
         self.ask(self.leaver, number, to)
 
     def fail(self, error: Exception) -> None:
-        """Takes `error` as the answer."""
-        self.end(self.leaver, self.to, TakenAnswer.VOID if isinstance(error, Stopped) else TakenAnswer.GONE)
+        self.end(self.leaver, self.to, TakenAnswer.GONE)
 
 
 class SimulatedLeavers:

@@ -5,6 +5,7 @@
     an answer arrives                  it counts if its call is open
     what a call waits for is gone      it fails: a role gets PeerLost, a worker that leaves waits for that one no more
     a server is restored from a copy   calls to it are sent again
+    the run is stopped                 calls stay open: a worker that ends makes its last exchange
     a process ends                     what it had asked is forgotten
 
 `paceline.core.parties.outgoing_calls` decides, as for live processes: each has one table for all its calls.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from paceline.core.coordination.party import Party
-from paceline.core.errors import PeerLost, Stopped, Undone
+from paceline.core.errors import PeerLost, Undone
 from paceline.core.message import size
 from paceline.core.parties.outgoing_calls import OutgoingCalls
 from paceline.sim.kernel.processes import PendingCall, SimulatedProcess
@@ -52,9 +53,7 @@ class RoleCall:
         self.sim.streams.send(src, to, size(self.message), asked, (to, self.call, self.message))
 
     def fail(self, error: Exception) -> None:
-        """Throws `error` into the role, which is not resumed once it is stopped."""
-        if not isinstance(error, Stopped):
-            self.sim.heap.push(self.sim.now, self.sim.messaging.lost, self.call, self.to.name)
+        self.sim.heap.push(self.sim.now, self.sim.messaging.lost, self.call, self.to.name)
 
 
 class CallPart(NamedTuple):
@@ -96,7 +95,7 @@ class SimulatedCalls:
         question = RoleCall(self._sim, dst, call, message)
         try:
             number = calls.open(dst.who, question, view)
-        except (Stopped, Undone) as error:
+        except Undone as error:
             question.fail(error)
             return False
         call.numbers[dst.me] = CallPart(calls, number, dst.who)
