@@ -228,7 +228,7 @@ class LinkTraffic(Record):
 
 @keyword_record
 class Ended(Record):
-    """Says that the run is over, and why."""
+    """Says that the run ends, and why. Records of the workers' last steps and last exchange may follow."""
 
     reason: str
 

@@ -94,6 +94,7 @@ class AdmittingMembers(LossyFaultedMembers, Protocol):
     """Shows the members to those who bring newcomers among them."""
 
     control: SimulatedProcess
+    ending: str
 
     def ends_now(self, rank: int) -> bool: ...
     def stays(self, rank: int) -> None: ...

@@ -152,7 +152,7 @@ class Simulation:
     ) -> None:
         self.scheme, self.cluster, self.seed, self.length = scheme, cluster or uniform(**plain), seed, len(w0)
         self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
-        self.steps, self._unhurried = [0] * self.cluster.workers, set[int]()  # `unhurried`: who leaves at the end
+        self.steps = [0] * self.cluster.workers
         self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
         self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
         self.bad_results, work = with_bad_results(self, work)
@@ -286,12 +286,17 @@ class Simulation:
         """Makes worker `rank` leave, cleanly, when it would begin its next step. `soon`: as in `Role.last_exchange`."""
         self.members.leaving.add(rank)
         if not soon:
-            self._unhurried.add(rank)
+            self.members.unhurried.add(rank)
 
-    def finish(self) -> None:
-        """Lets all workers make the step that they are at and their last exchange, and leave: the run ends."""
-        self._unhurried |= set(range(self.cluster.workers))
-        self.members.leaving |= {party.me for party in self.world.workers if party.here}
+    def finish(self, reason: str) -> None:
+        """Lets all workers make the step that they are at and their last exchange, and leave. reason: why the run ends.
+
+        Nobody joins any more. A newcomer that is on its way leaves at its first step.
+        """
+        everybody = set(range(self.cluster.workers))
+        self.members.ending = reason
+        self.members.unhurried |= everybody
+        self.members.leaving |= everybody
         self.run(stop=lambda sim: not any(party.here for party in sim.world.workers))
         self.run(max_events=self.events + LAST_MESSAGES * self.cluster.workers)  # what they have sent arrives
 
@@ -476,7 +481,7 @@ class Simulation:
         """
         if incarnation.party.here:
             asked = incarnation.rank in self.members.leaving
-            ends = incarnation.rank in self._unhurried or self.members.stopped(incarnation.party)
+            ends = incarnation.rank in self.members.unhurried or self.members.stopped(incarnation.party)
             incarnation.begin_last_exchange(soon=asked and not ends)
             self.resume(incarnation)
         else:

@@ -114,6 +114,8 @@ class PageState:
             return
         if isinstance(record, MemberChange) and record.event == "joined" and self.ended:
             self.reset()
+        if isinstance(record, MemberChange) and self.ended:
+            return  # everybody leaves when the run is over; the page shows those who trained to the end
         self.waits.add(record)
         match record:
             case MemberChange():

@@ -210,13 +210,13 @@ class VirtualRun:
                 raise RunBroken(f"{sim.scheme.name}: {self._why_stuck(at)}")
             else:
                 self._reason, at = "seconds", seconds_max
+        self._note(Ended(at=at, reason=self._reason))
         if self._reason != "events" and not self._setting.rounds:  # what roles hold is looked at while they train
-            sim.finish()
+            sim.finish(self._reason)
         if self._lending is not None:
             self._lending.record()
         for used in sim.cpu_used(at):
             self._note(used)
-        self._note(Ended(at=at, reason=self._reason))
         if self._judge is not None and self._looked_after != sim.events:  # an exchange may follow the last sample
             self._look(at)
         self._tell()

@@ -48,6 +48,16 @@ def test_who_has_left_holds_nobody_up() -> None:
     assert state.events[-1].reason == "silent for 5 s"
 
 
+def test_who_leaves_after_the_end_has_trained_to_the_end() -> None:
+    state = simulated("bsp", (1, 1, 1, 8))
+    seen = state.event_count
+    state.add(Ended(at=state.now, reason="seconds"))
+    for rank in range(4):
+        state.add(MemberChange(at=state.now, party=f"worker {rank}", event="left", reason="seconds"))
+    assert [worker.here for worker in state.workers] == [True] * 4
+    assert state.event_count == seen
+
+
 def test_who_has_come_back_is_there_again() -> None:
     state = simulated("bsp", (1, 1, 1, 8))
     for event in ("lost", "returned"):

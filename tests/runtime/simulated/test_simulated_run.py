@@ -9,11 +9,13 @@ import pytest
 
 from paceline import config as configuration
 from paceline.core.errors import Diverged
+from paceline.core.trace import Ended, MemberChange, Span
 from paceline.launch.local.train import Silent
+from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
-from paceline.sim import load
-from paceline.sim.cluster.model import Fault, NetworkSpec
+from paceline.sim import Cluster, load
+from paceline.sim.cluster.model import Device, Fault, Host, NetworkSpec, Spot
 from tests.runtime.simulated.virtual_runs import run, setting
 
 FAST = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
@@ -41,6 +43,24 @@ def test_timing_only_takes_as_long_as_training_does(scheme: str) -> None:
         assert getattr(real, name) == getattr(ghost, name), name
     assert real.seconds == pytest.approx(ghost.seconds, rel=1e-12)
     assert [(w.steps, w.exchanges) for w in real.workers] == [(w.steps, w.exchanges) for w in ghost.workers]
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "tiers", "localsgd", "gosgd"])
+def test_after_the_end_every_worker_finishes_its_step_and_nobody_joins(scheme: str, tmp_path: Path) -> None:
+    spot = Host(name="spot", count=6, devices=(Device(),), spot=Spot(life_s=0.3, away_s=0.05))
+    cluster = Cluster(hosts=(Host(name="own", devices=(Device(),), servers=1), spot), step_s=0.01, suspect_after_s=0.1)
+    out = str(tmp_path / "run")
+    words = {"cluster": cluster, "on": {"workers": 7, "slowdown": []}, "stop": {"seconds": 1.0, "epochs": 0}}
+    VirtualRun(setting(scheme, timing_only=True, out=out, **words), Silent()).run()
+    records = list(read_trace(tmp_path / "run" / "trace.jsonl"))
+    [end] = [number for number, record in enumerate(records) if isinstance(record, Ended)]
+    before, after = records[:end], records[end:]
+    assert "returned" in {record.event for record in before if isinstance(record, MemberChange)}
+    changes = [record for record in after if isinstance(record, MemberChange)]
+    assert {record.event for record in changes} <= {"left", "lost"}
+    assert {record.reason for record in changes if record.event == "left"} == {"seconds"}
+    steps = [record.rank for record in after if isinstance(record, Span) and record.activity == "computing"]
+    assert len(steps) == len(set(steps))
 
 
 def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:

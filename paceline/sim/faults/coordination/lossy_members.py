@@ -303,7 +303,7 @@ class LossyMembers(Members):
     def _says_it_left(self, party: SimulatedProcess) -> None:
         self._leaving.says_it_left(party)
         drained = self._leaving.drains.began(party)
-        self.orders.says(party, self.orders.lifecycle(party).has_left(ASKED, drained=drained))
+        self.orders.says(party, self.orders.lifecycle(party).has_left(self.ending or ASKED, drained=drained))
 
     def crash(self, rank: int) -> None:
         """Crashes the process of worker `rank`, or that which is to take its place; its silence is noticed.

@@ -65,7 +65,8 @@ class RunLost(Exception):  # noqa: N818  names what happened
 class Members:
     """Drives the coordinator of `sim`, and ends and begins the incarnations of its workers.
 
-    leaving: ranks that leave at their next step. draining: those of them whose process ends then.
+    leaving: ranks that leave at their next step. draining: those of them whose process ends then. unhurried: those that
+    leave since there is no more work, or the run ends. ending: why the run ends, "" while it goes on.
     """
 
     streams: LossyLinks | None = None  # a cluster without hazards loses no message
@@ -78,8 +79,8 @@ class Members:
 
     def __init__(self, sim: FaultedDriver, snapshots: Snapshots | None = None) -> None:
         """`snapshots`: those from which lost servers are restored; None where servers keep what they acknowledged."""
-        self.leaving, self.draining = set[int](), set[int]()
-        self._sim = sim
+        self.leaving, self.draining, self.unhurried = set[int](), set[int](), set[int]()
+        self.ending, self._sim = "", sim
         self._lost: set[SimulatedProcess] = set()  # crashed, and the others do not know yet
         self._carrying_out = False
         wish = sim.wish
@@ -235,7 +236,7 @@ class Members:
 
     def _left(self, party: SimulatedProcess) -> None:
         """Tells the coordinator that a worker has left."""
-        self._told(worker(party.me), control.Left(reason=ASKED))
+        self._told(worker(party.me), control.Left(reason=self.ending or ASKED))
 
     def crash(self, rank: int) -> None:
         """Ends the process of worker `rank`; the others are told after `suspect_after_s` seconds of silence."""
@@ -357,6 +358,8 @@ class Members:
 
         This does nothing for a worker that is present. One that crashed unnoticed is reported as lost first.
         """
+        if self.ending:
+            return  # nobody joins any more
         if self.ends_now(rank):
             self._sim.heap.push(self._sim.now + LOOK_AGAIN_S, self.join, rank)
             return

@@ -43,6 +43,8 @@ class SimulatedNewcomers:
         later, when it has learnt of its eviction.
         """
         members, sim = self._members, self._sim
+        if members.ending:
+            return  # nobody joins any more
         if members.ends_now(rank):
             sim.heap.push(sim.now + LOOK_AGAIN_S, self.join, rank)
             return
