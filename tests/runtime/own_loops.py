@@ -153,9 +153,9 @@ class LoopLauncher(ThreadLauncher):
             self.ended.put(ProcessEnded(who=spec.who, why=f"{spec.party}: {error}"))
             return
         session = spec.session(self._hub_of_workers.transport(spec.who))
-        session.hello(spec.coordinator, spec.device)
         why = ""
         try:
+            session.hello(spec.coordinator, spec.device)
             with Pace(
                 model, recipe, spec, session, optimizer=optimizer, behind=behind, samples_of=self._samples_of
             ) as pace:

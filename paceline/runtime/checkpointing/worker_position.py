@@ -83,7 +83,7 @@ class PositionLog:
         self._entries: dict[int, Position] = {}
         self._lock = threading.Lock()
         self._wanted = FORGET
-        self._whole = True
+        self._whole, self._ends = True, False
         self._last: Kept | None = None  # once there will be no other
         self._shown: list[str] = []
         node.published[VERSION] = lambda _slice: (NOTHING, float(self._met))
@@ -126,7 +126,8 @@ class PositionLog:
         """
         if self._last is not None:
             return
-        over, self._whole = self._handed_over if exchanges is None else exchanges, whole
+        over, whole = self._handed_over if exchanges is None else exchanges, whole and not self._ends
+        self._whole = whole
         if whole or over > self._met:
             before, last = self._entries.get(over - 1), self._entries[max(self._entries)]
             self._entries = {over: last, **({over - 1: before} if before else {})}
@@ -135,6 +136,10 @@ class PositionLog:
             with self._lock:
                 if FORGET != self._wanted <= self._met:
                     self._show(self._large())
+
+    def last_exchange(self) -> None:
+        """Notes that the last exchange begins. A longer run makes none here, so it cannot go on from what follows."""
+        self._ends = True
 
     def end(self) -> None:
         """Notes that this worker trains no more, and captures its last state. Nothing happens the second time."""

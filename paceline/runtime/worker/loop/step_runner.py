@@ -156,7 +156,8 @@ class StepRunner:
         session, role = self._run.session, self._node.role
         before = role.progress()
         if self._holds_model and self._model.work.begins and role.whole:
-            self._positions.end()  # all that was trained is in what the role keeps; a longer run ends no round here
+            self._positions.end()  # all that was trained is in what the role keeps
+        self._positions.last_exchange()
         try:
             self._hand_over_the_rest()
         except PeerLost as error:
@@ -168,7 +169,7 @@ class StepRunner:
                 file=sys.stderr,
             )
         if role.progress() != before:
-            self._positions.between(role.progress(), whole=False)
+            self._positions.between(role.progress())
         self._positions.end()
         if self._exchanges:  # no step follows that would count them
             session.reports.spent(self._node.now(), "computing", 0.0, exchanges=self._exchanges)
