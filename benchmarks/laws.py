@@ -5,7 +5,7 @@ python benchmarks/laws.py [--schemes all] [--ways train,launch,simulate] [--work
 
 The model is a table with one row a sample, and a step changes the rows of its mini-batch and no others. So the final
 model says which samples it holds. A run ends before its first epoch does, and trains each sample once at most. The
-claims, for each run:
+claim, for each run:
 
     rows that changed = samples that the run counts - samples of contributions that the scheme dropped (in the trace)
 

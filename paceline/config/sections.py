@@ -426,7 +426,7 @@ class StopSettings:
         return min(filter(None, rules), default=0)
 
     def counted(self, train_samples: int) -> str:
-        """Returns the name of the rule that says how many samples are trained: `samples` or `epochs`.
+        """Returns the name of the rule that bounds the samples of the run: `samples` or `epochs`.
 
         train_samples: of the data set; 0 where only a script knows it
         """

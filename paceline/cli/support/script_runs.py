@@ -41,6 +41,7 @@ from paceline.runtime.spec.launcher import Launcher
 OF_THE_COMMAND = ("run", "cluster", "stop", "evaluation")
 """Sections of settings that the command has; the others are said in the script."""
 PYTHON = re.compile(r"python[\d.]*$")
+"""The name of an interpreter: python, python3, python3.12."""
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -43,7 +43,7 @@ class RunEnding:
         if run.state.stopping or not run.state.training:
             return
         if reason == EPOCHS and self._by_samples:
-            reason = "samples"
+            reason = self._rule.counted
         run.state.reason, run.state.seconds = reason, run.now()
         run.state.target_reached = target_reached
         run.decide.record(Ended(at=run.state.seconds, reason=reason))

@@ -122,7 +122,7 @@ class StopRule:
     epoch_samples    samples of the data set; 0 if unknown
     seconds          since training started
     target_accuracy  of the evaluated model, from 0 to 1
-    counted          the rule that `samples` is of, samples or epochs; the reason of the run's end
+    counted          which of the user's rules gave `samples`: samples or epochs. It is the reason of the run's end
     """
 
     samples: int | None = None

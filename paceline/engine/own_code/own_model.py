@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError
 from paceline.engine import import_path
+from paceline.engine.model.trainable import trained_of
 from paceline.engine.torch_generator import seeded
 
 WHAT = "--model"
@@ -28,14 +30,21 @@ def build(path: str, samples: Tensor, classes: int, seed: int) -> nn.Module:
             raise ConfigError(
                 f"{WHAT} {path}: returned {import_path.kind_of(module)}, not a torch.nn.Module: let it return the model"
             )
-        for name, p in module.named_parameters():
-            if p.dtype == torch.float64:
-                raise ConfigError(
-                    f"{WHAT} {path}: parameter {name} is float64, and weights are exchanged as float32: let it return "
-                    "model.float()"
-                )
-        _try(module, path, samples, classes)
+        if any(map(is_lazy, module.parameters())):
+            _try(module, path, samples, classes)  # which gives them their numbers
+            _check_trainable(module, path)
+        else:
+            _check_trainable(module, path)
+            _try(module, path, samples, classes)
     return module
+
+
+def _check_trainable(module: nn.Module, path: str) -> None:
+    """Raises ConfigError for a module that no worker could join with, such as one of float64."""
+    try:
+        trained_of(module)
+    except ConfigError as error:
+        raise ConfigError(f"{WHAT} {path}: {error}") from None
 
 
 def _try(module: nn.Module, path: str, samples: Tensor, classes: int) -> None:

@@ -20,7 +20,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.launch.local.fork_messages import (
     DataLoaded,
@@ -38,6 +38,10 @@ from paceline.launch.local.fork_server_process import OWNERS, WARM
 from paceline.launch.local.freed_memory import keep_freed_memory
 from paceline.launch.local.line_messages import LineDecoder, encode
 from paceline.observe.terminal.streams import DroppingStream
+
+if TYPE_CHECKING:
+    from paceline.config import Config
+    from paceline.engine.data.dataset import Splits
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 """Numbers of Linux' prctl: the signal at a parent's death, and the name of a process."""
@@ -126,13 +130,14 @@ class ForkServer:
             config = configuration.build(values)
             self._warm()
             from paceline.runtime.collectives.torch_distributed import check_built
-            from paceline.runtime.worker.train_loop import build_model, check_model, load_data
+            from paceline.runtime.worker.train_loop import check_model, load_data
 
             check_built(config.cluster.allreduce)
             config.codecs().warm_up()
             splits = load_data(config)
             check_model(config)
-            _in_a_child(lambda: build_model(config, splits))
+            if why := _why_not_built(config, splits):
+                return LoadFailed(why=why)
             return DataLoaded(train_samples=len(splits.train), gpus=_count_gpus() if gpus else 0)
         except PacelineError as error:
             return LoadFailed(why=str(error))
@@ -202,29 +207,40 @@ class ForkServer:
 
 
 def _count_gpus() -> int:
-    """Returns how many GPUs torch finds here.
+    """Returns how many GPUs torch finds here. This process, if it asked CUDA, could fork none that uses CUDA."""
 
-    They are counted in a process of their own: this one, if it asked CUDA, could fork none that uses CUDA.
-    """
-    if pid := os.fork():
-        return max(0, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-    count = 0
-    try:
-        signal.set_wakeup_fd(-1)
+    def count() -> str:
         from paceline.engine.accelerators import count_of
 
-        count = count_of("cuda")
-    finally:
-        os._exit(count)
+        return str(count_of("cuda"))
+
+    return int(_of_a_child(count) or 0)
 
 
-def _in_a_child(action: Callable[[], object]) -> None:
-    """Carries out `action` in a process of its own. Raises its PacelineError; whatever it prints is lost.
+def _why_not_built(config: Config, splits: Splits) -> str:
+    """Returns why the network cannot be trained on the data, in one line; "" if it can.
 
     Torch's threads, which the first forward pass starts, would be missing in all that this process forks after it.
     """
-    from paceline.core.errors import PacelineError
 
+    def why_not() -> str:
+        from paceline.core.errors import PacelineError
+        from paceline.runtime.worker.train_loop import build_model
+
+        try:
+            build_model(config, splits)
+        except PacelineError as error:
+            return str(error)
+        return ""
+
+    return _of_a_child(why_not)
+
+
+def _of_a_child(answer: Callable[[], str]) -> str:
+    """Returns what `answer` returns in a process of its own, 4096 bytes at most; "" where it fails.
+
+    Whatever it prints is lost.
+    """
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -234,17 +250,14 @@ def _in_a_child(action: Callable[[], object]) -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
-            action()
-        except PacelineError as error:
-            os.write(writer, str(error).encode()[:4096])
+            os.write(writer, answer().encode()[:4096])
         finally:
             os._exit(0)
     os.close(writer)
-    with open(reader, "rb") as answer:
-        why = answer.read().decode(errors="replace")
+    with open(reader, "rb") as answered:
+        found = answered.read().decode(errors="replace")
     os.waitpid(pid, 0)
-    if why:
-        raise PacelineError(why)
+    return found
 
 
 def die_with_parent(name: str = "") -> None:

@@ -8,7 +8,7 @@ RUNNING        Compute, Train                     `begin` returns               
 AWAITING       finish: the answer                 the generator gets it                       RUNNING
 AWAITING       finish: PeerLost                   thrown into the generator, which may go on  RUNNING
 LOCAL WORK     finish returns the effect          the caller computes, and calls `begin`      RUNNING
-LOCAL WORK     end: nothing more is computed              `Role.last_exchange` in place of the generator         RUNNING
+LOCAL WORK     end: nothing more is computed      `Role.last_exchange` is the generator       RUNNING
 any            start_anew: servers went back      another generator, which starts when it is  as it was
                                                   resumed (`core/parties/server_view.py`)
 any            the run is stopped                 Stopped, or the cause, is raised

@@ -235,8 +235,9 @@ class StatusFile:
         draft = self._path.with_name(f".{STATUS}.{os.getpid()}")
         with contextlib.suppress(OSError):
             try:
-                draft.write_bytes(msgspec.json.encode(self._status(parties)) + b"\n")
-                draft.chmod(draft.stat().st_mode & ~0o022)
+                # No group may write it, whatever the umask: it names the process that `paceline kill` ends.
+                with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), "wb") as file:
+                    file.write(msgspec.json.encode(self._status(parties)) + b"\n")
                 draft.replace(self._path)
             finally:
                 draft.unlink(missing_ok=True)
@@ -279,7 +280,7 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
     """
     path = Path(folder)
     made = [parent for parent in (path, *path.parents) if not parent.exists()]
-    path.mkdir(mode=0o755, parents=True, exist_ok=True)  # no group may write where a file names the process to end
+    path.mkdir(mode=0o755, parents=True, exist_ok=True)  # a group that can write here could replace the status
     before = _standing_there(path)
     try:  # from here on, since a signal may come as soon as the status can be seen
         if before is not None:

@@ -31,9 +31,8 @@ class _FromBudget:
     def size(self, batch: int, *, begins: bool) -> int:
         """Returns the samples of the next mini-batch, at most `batch`; 0 if none are left. `begins`: nothing is under
         way."""
-        if begins:  # nothing is under way
-            self._budget.settle(self._rank, self._meters.of[self._rank].samples)
-            self._held = 0
+        if begins:
+            self.leave()
         if self._held < batch:
             self._held += self._budget.quota(self._rank, batch, batch, self._workers())
         return min(batch, self._held)
@@ -41,6 +40,11 @@ class _FromBudget:
     def trained(self, samples: int) -> None:
         """Takes trained samples off the quota."""
         self._held -= samples
+
+    def leave(self) -> None:
+        """Returns the rest of the quota to the budget."""
+        self._budget.settle(self._rank, self._meters.of[self._rank].samples)
+        self._held = 0
 
 
 class Counted:
@@ -95,6 +99,8 @@ class Counted:
             self._here.add(int(rank))
         else:
             self._here.discard(int(rank))
+            if self._allowances:
+                self._allowances[int(rank)].leave()
 
     @property
     def over(self) -> bool:

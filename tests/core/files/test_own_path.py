@@ -34,7 +34,7 @@ def test_not_what_everybody_can_write(file: Path, mode: int) -> None:
     assert not steers(file)
 
 
-def test_a_group_that_is_the_users_own_is_no_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_the_users_own_is_no_other(file: Path) -> None:
     file.chmod(0o664)
     assert steers(file) == (file.stat().st_gid == file.stat().st_uid)
 

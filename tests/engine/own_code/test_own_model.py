@@ -68,7 +68,8 @@ def test_the_trial_makes_lazy_layers_and_changes_nothing_else(builds: Any) -> No
         (lambda: Net(2), r"returns \[2, 2\] for 2 samples: let forward return \[2, 3\], a score for each class"),
         (lambda: nn.LSTM(4, 3), "returns a tuple of 2 for 2 samples"),
         (lambda: nn.Linear(5, 3), r"on samples of torch.float32 \[4\]: RuntimeError: mat1 and mat2"),
-        (lambda: nn.Linear(4, 3).double(), r"parameter weight is float64.*: let it return model.float\(\)"),
+        (lambda: nn.Linear(4, 3).double(), r"parameter weight is torch.float64.*: call model.float\(\)"),
+        (lambda: nn.Linear(4, 3).requires_grad_(False), "the model has no parameters to train"),
         (nn.Linear(4, 3), "is a module that is made already.*name its class, Linear, or a function"),
     ],
 )

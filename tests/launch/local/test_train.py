@@ -54,7 +54,7 @@ def test_settings_that_are_refused_leave_no_folder(words: list[str]) -> None:
     [
         ("3", "returned a int, not a torch.nn.Module"),
         ("torch.nn.Linear(63, 10)", "mat1 and mat2 shapes cannot be multiplied"),
-        ("torch.nn.Linear(64, 10).double()", "parameter weight is float64"),
+        ("torch.nn.Linear(64, 10).double()", "parameter weight is torch.float64"),
         ("unknown()", "NameError: name 'unknown' is not defined"),
     ],
 )

@@ -28,7 +28,7 @@ def decoded(source: Path | bytes, resize: int, where: str) -> np.ndarray:
             if w * h > PIXELS_MAX:
                 raise ConfigError(f"{where}: {w} x {h} pixels, and {PIXELS_MAX:,} are the most: make it smaller first")
             pixels = image.convert("RGB")
-    except ConfigError:
+    except ConfigError:  # it is a ValueError, too, and names what is wrong
         raise
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise ConfigError(f"{where}: no picture that can be read ({' '.join(str(error).split())[:100]})") from None

@@ -269,12 +269,9 @@ class BatchFeed:
     def leave(self) -> None:
         """Returns samples that this worker has and does not train to the coordinator. It trains no more."""
         self._has_left = True
-        with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
-            self._sizes.leave()
-        for allowance in self._allowances.values():
-            if isinstance(allowance, SampleDealer):
-                with contextlib.suppress(PeerLost):
-                    allowance.leave()
+        for allowance in dict.fromkeys(filter(None, (self._sizes.allowance, *self._allowances.values()))):
+            with contextlib.suppress(PeerLost):  # without a coordinator the run ends in any case
+                allowance.leave()
         for stream in self._streams.values():
             if isinstance(stream, Batches) and isinstance(stream.others, ShareClient):
                 with contextlib.suppress(PeerLost):

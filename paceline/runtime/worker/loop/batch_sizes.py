@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.runtime.worker.loop.sample_counts import Allowance, ByQuota, Clock, InRounds
+from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 from paceline.runtime.worker.steps.local_work import LocalWork
 
 
@@ -15,7 +15,7 @@ class BatchSizes:
     """
 
     def __init__(self, work: LocalWork, clock: Clock, limit: int, allowance: Allowance | None) -> None:
-        self._work, self.clock, self._limit, self._allowance = work, clock, limit, allowance
+        self._work, self.clock, self._limit, self.allowance = work, clock, limit, allowance
         self._used: list[Allowance | None] = []  # by the batches since the last step
         self._bounds: list[Allowance] = []  # of the batches of the last step
         self.own = 0  # samples, as the loop asks for them; 0 where it takes its batches from elsewhere
@@ -30,7 +30,7 @@ class BatchSizes:
         """Returns what bounds a worker with a share of its own, in a run that ends after `epochs`, in samples, or
         `samples`."""
         if not (epochs and self.clock.equal_rounds):
-            return self._allowance
+            return self.allowance
         return InRounds(min(epochs, samples or epochs), self.clock)
 
     def next(self, allowance: Allowance | None, own: int) -> int | None:
@@ -77,11 +77,6 @@ class BatchSizes:
         """
         if not self.own and self.clock.lock_step:
             self.spent = 0 < self._limit <= self.clock.total
-
-    def leave(self) -> None:
-        """Returns what this worker may train and does not. It trains no more."""
-        if isinstance(self._allowance, ByQuota):
-            self._allowance.leave()
 
     def part_of_a_batch(self, samples: int) -> float:
         """Returns `samples` as a fraction of a mini-batch of the loop's own size, for emulated steps of a fixed

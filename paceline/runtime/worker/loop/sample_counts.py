@@ -102,6 +102,9 @@ class Allowance(Protocol):
     def trained(self, samples: int) -> None:
         """Notes that so many of them were trained."""
 
+    def leave(self) -> None:
+        """Returns what this worker holds and does not train, so that others get it. It trains no more."""
+
 
 class InRounds:
     """Gives, in lock-step with equal rounds, an even part of what is left, known without asking.
@@ -130,6 +133,9 @@ class InRounds:
 
     def trained(self, samples: int) -> None:
         """Does nothing: the clock has counted them."""
+
+    def leave(self) -> None:
+        """Holds nothing: the part of each worker follows from who is there."""
 
 
 class ByQuota:
@@ -172,7 +178,6 @@ class ByQuota:
         self._used += samples
 
     def leave(self) -> None:
-        """Returns what this worker holds, so that others get it."""
         if self._asked or self._held > 0:
             self._ask(0, 1)
 

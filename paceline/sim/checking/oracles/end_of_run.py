@@ -99,7 +99,7 @@ class EndOfRun:
         if ended.reason in due and due[ended.reason] > ended.at + rounded:
             raise self._broken(f"the run ends by {ended.reason} at {ended.at:.3f} s, {due[ended.reason]:.3f} s is due")
         wanted = self._wish.rule.samples
-        if ended.reason in (EPOCHS, "samples") and (wanted is None or self._done() < wanted):
+        if ended.reason in (EPOCHS, self._wish.rule.counted) and (wanted is None or self._done() < wanted):
             raise self._broken(f"the run ends after {self._done()} samples are in the model; {wanted} are wanted")
 
     def told(self, process: Process, what: str, training: Iterable[str]) -> None:
