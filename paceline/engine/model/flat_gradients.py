@@ -173,7 +173,10 @@ class FlatGradients:
         self.zero_grad()
         if self._separate:
             self._bind(self._gradient)
-        g.copy_into(self._gradient.tensor)
+        if self._sparse:
+            self._sparse.put_gradient(g, self._gradient.tensor)
+        else:
+            g.copy_into(self._gradient.tensor)
         self._used.all_but(unused)
         self.show_unused()
         self._low.put_gradients(self._gradient.views, self._used)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from paceline.engine.sparse.rows import HEIGHT_MAX, Rows
-from paceline.engine.sparse.sparse_vector import SparseFlat
+from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
 from paceline.engine.sparse.table_layout import Tables, TableSpan
 from paceline.engine.vectors.flat import Flat
 
@@ -43,6 +43,14 @@ class SparseParameters:
     def gradient(self, dense: Flat) -> SparseFlat:
         """Returns the gradient of all parameters; `dense` is that of the others."""
         return SparseFlat(self.where, dense, tuple(map(_rows, self._found)))
+
+    def put_gradient(self, g: AnyFlat, others: Tensor) -> None:
+        """Gives the tables their part of `g` as their gradient, and writes what belongs to the others over `others`."""
+        numbers = g.value()
+        for there, here in self.where.packed:
+            others[here].copy_(numbers[there])
+        for p, place in zip(self._found, self.where.places, strict=True):
+            p.grad = numbers[place.start : place.stop].view(p.shape).clone()
 
 
 def _is_sparse(part: nn.Module) -> bool:

@@ -101,6 +101,24 @@ def test_one_worker_under_any_scheme_trains_the_same_by_rows(
     torch.testing.assert_close(rows, whole, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [
+        ("eamsgd", {}),
+        ("tiers", {}),
+        ("tiers", {"inner": "asp"}),
+        ("hybrid", {"phases": "asp until 4 steps; eamsgd"}),
+    ],
+)
+def test_so_does_one_whose_own_optimizer_makes_the_updates(
+    tmp_path: Path, scheme: str, parameters: dict[str, Any]
+) -> None:
+    way: dict[str, Any] = {"workers": 1, "servers": 1, **parameters}
+    _, (rows,) = trained(tmp_path / "rows", scheme, True, **way)
+    _, (whole,) = trained(tmp_path / "whole", scheme, False, **way)
+    torch.testing.assert_close(rows, whole, rtol=1e-6, atol=1e-7)
+
+
 @pytest.mark.parametrize("scheme", ["asp", "ssp", "gsp"])
 def test_workers_that_run_freely_end_with_one_model(tmp_path: Path, scheme: str) -> None:
     _, ends = trained(tmp_path / "run", scheme, True, workers=3, servers=2, sockets=True)
