@@ -75,13 +75,8 @@ def dropped(out: Path) -> int:
 
 
 def parameters(scheme: str) -> dict[str, dict[str, Any]]:
-    """Returns what a scheme is given beside its defaults.
-
-    hybrid has to know the length of an epoch. A learner of decoupled that is more than P turns behind discards what it
-    has, as in the paper; turns of one step, to which short runs cut its rounds, make that common. They stay whole here.
-    """
-    given = {"hybrid": {"epoch_samples": SAMPLES}, "decoupled": {"h": 24}}
-    return {scheme: given[scheme]} if scheme in given else {}
+    """Returns what a scheme is given beside its defaults: hybrid has to know the length of an epoch."""
+    return {scheme: {"epoch_samples": SAMPLES}} if scheme == "hybrid" else {}
 
 
 def config_of(scheme: str, ending: str, workers: int, servers: int, out: Path) -> Any:

@@ -34,6 +34,8 @@ about equal size.) Each server is the synchroniser of its part of every fragment
 Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still has
 old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of Theta
 and clears its optimizer's state (in the paper it takes both from another learner), as after a Delta that is not finite.
+The steps that are in no fragment it has sent, those of the overlap, are then discarded: they are reported, and count as
+dropped.
 Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
 near the largest that the job bears, stalls can make the model swing with DiLoCo's mu = 0.9. So the default is 0.5.
 Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
@@ -58,7 +60,7 @@ from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Sta
 from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import Trainer
 from paceline.core.local.pending_fragment import PendingFragment
-from paceline.core.message import INCREMENT, STATE, Nature, message
+from paceline.core.message import INCREMENT, STATE, Nature, keyword_record, message
 from paceline.core.paramserver.async_server import ArrivalServer
 from paceline.core.paramserver.gated_server import Pull, some
 from paceline.core.role import Role, RoleContext
@@ -71,13 +73,20 @@ SPEED = Smoothing("median", 3)
 """Of a learner's turns. A turn may be one step: by one lucky step it would be the fastest, and turns come too often."""
 
 
+@keyword_record
+class Numbered:
+    """Message `clock` of a learner. `samples`: those trained since its last one, of all fragments."""
+
+    clock: bounds.Clock
+    samples: bounds.Samples
+
+
 @message("decoupled.Fragment")
-class LearnerFragment:
+class LearnerFragment(Numbered):
     """Carries a learner's `delta` of the fragment of turn `turn`, which begins at element `offset` of the model.
 
-    `tokens` and `steps`: c_tokens and c_steps of that fragment. `samples`: those trained since the last message, of all
-    fragments. `speed`: steps a second. `alone`: there is no overlap, so it wants its answer at once. `series`: number
-    of the fragment. Answered by MergedFragment.
+    `tokens` and `steps`: c_tokens and c_steps of that fragment. `speed`: steps a second. `alone`: there is no overlap,
+    so it wants its answer at once. `series`: number of the fragment. Answered by MergedFragment.
     """
 
     carries: ClassVar[Nature] = INCREMENT
@@ -86,8 +95,6 @@ class LearnerFragment:
     offset: bounds.Elements
     series: bounds.Count
     turn: bounds.Count
-    clock: bounds.Clock
-    samples: bounds.Samples
     tokens: bounds.Samples
     steps: bounds.Count
     speed: bounds.Speed
@@ -99,6 +106,11 @@ class OverlapOver:
     """Tells that the window of exchange `exchange` of this learner is over: it wants its answer now."""
 
     exchange: bounds.Count
+
+
+@message("decoupled.Discarded")
+class StepsDiscarded(Numbered):
+    """Reports that a learner discards what it has trained since its last message. Answered by WholeModel."""
 
 
 @message("decoupled.Merged")
@@ -117,7 +129,7 @@ class MergedFragment:
 
 @message("decoupled.Model")
 class WholeModel:
-    """Answers a Pull: all of Theta, the turn that is next, and the `steps` to make until then."""
+    """Answers a Pull or a StepsDiscarded: all of Theta, the turn that is next, and the `steps` to make until then."""
 
     carries: ClassVar[Nature] = STATE
 
@@ -209,7 +221,7 @@ class Decoupled(Scheme):
 
         def run(self) -> Generator[Effect, Any, None]:
             if not self.steps:
-                self.take_all((yield Call(SERVERS, Pull())))
+                yield from self.take_all()
             while True:
                 if self.sent is None:
                     yield from self.work(max(1, self.steps - self.ahead), begins=True)
@@ -229,7 +241,7 @@ class Decoupled(Scheme):
                 behind |= not is_finite(self.sent.delta)  # one NaN fragment makes the others NaN in the next step
                 self.receive(answer)
                 if behind:
-                    self.take_all((yield Call(SERVERS, Pull())))
+                    yield from self.take_all()
                     self.start = RESET
 
         def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:
@@ -237,13 +249,15 @@ class Decoupled(Scheme):
             if self.sent is not None and self.ticket is not None:
                 yield Tell(SERVERS, OverlapOver(exchange=self.sent.clock))
                 self.receive((yield Wait(self.ticket)))
-            while is_finite(self.x) and (rest := self.not_merged()):
+            while (rest := self.not_merged()) and is_finite(self.x):
                 due = self.turn % len(self.parts)
                 # One whose turn it is not joins its last merge, or else its first.
                 ago = 0 if due in rest else (self.turn - rest[0]) % len(self.parts)
                 turn = self.turn - ago + (len(self.parts) if ago > self.turn else 0)
                 self.sent = dataclasses.replace(self.contribution(turn), alone=True)
                 self.receive((yield Call(SERVERS, self.sent)))
+            if rest:
+                yield from self.take_all()
 
         def not_merged(self) -> list[int]:
             """Returns the fragments of which there are steps since their last answer."""
@@ -276,19 +290,23 @@ class Decoupled(Scheme):
             """Returns what this learner has of the fragment of `turn`."""
             number = turn % len(self.parts)
             p, (tokens, made) = self.parts[number], self.since[number]
-            samples, self.reported = self.tokens - self.reported, self.tokens
             return LearnerFragment(
                 delta=self.w[p] - self.x[p],
                 offset=p.start,
                 series=number,
                 turn=turn,
                 clock=self.round + 1,
-                samples=samples,
+                samples=self.not_sent(),
                 tokens=self.tokens - tokens,
                 steps=self.made - made,
                 speed=self.speed,
                 alone=bool(self.scheme.tau) and not self.overlap,
             )
+
+        def not_sent(self) -> int:
+            """Returns the samples since the last message to the servers, and counts them as sent."""
+            samples, self.reported = self.tokens - self.reported, self.tokens
+            return int(samples)
 
         def receive(self, answer: MergedFragment) -> None:
             """Overwrites the fragment; what was learnt of it during the overlap is forgotten, as in the paper."""
@@ -308,7 +326,13 @@ class Decoupled(Scheme):
             self.round += self.sent is not None
             self.sent, self.ticket, self.steps = None, None, 0
 
-        def take_all(self, answer: WholeModel) -> None:
+        def take_all(self) -> Generator[Effect, Any, None]:
+            """Takes all of Theta, and reports what is discarded thereby."""
+            request: Pull | StepsDiscarded = Pull()
+            if samples := self.not_sent():
+                request = StepsDiscarded(clock=self.round + 1, samples=samples)
+                self.met()
+            answer = yield Call(SERVERS, request)
             self.w = self.x = answer.w
             self.since = [(self.tokens, self.made)] * len(self.parts)
             self.met_at = [answer.turn] * len(self.parts)
@@ -348,7 +372,9 @@ class Decoupled(Scheme):
                 case OverlapOver():
                     self.over[src] = message.exchange
                     yield from self.go_on(now)
-                case Pull():
+                case Pull() | StepsDiscarded():
+                    if isinstance(message, StepsDiscarded) and self.is_new(src, message):
+                        self.note_update(now, (src,), message.samples, 0.0)
                     self.seen[src] = self.version
                     yield Reply(src, WholeModel(w=self.w, **self.progress_for(src)))
                 case _:
@@ -357,9 +383,7 @@ class Decoupled(Scheme):
         def take(self, now: float, src: int, m: LearnerFragment) -> Iterator[Tell | Reply]:
             """Counts a new contribution; a repeat changes nothing. Who came in time waits for the merge."""
             in_time = m.turn == self.turn and self.fits(m)
-            if m.clock > self.clocks[src]:
-                self.clocks[src] = m.clock
-                self.samples_seen += m.samples
+            if self.is_new(src, m):
                 self.speed.put(src, m.speed)
                 self.count(now, src, m, in_time)
             if not in_time or (src not in self.kept and src not in self.refused):
@@ -369,6 +393,14 @@ class Decoupled(Scheme):
             if m.alone:
                 self.over[src] = m.clock
             yield from self.go_on(now)
+
+        def is_new(self, src: int, m: Numbered) -> bool:
+            """Returns False for a repeat; counts the samples of anything else."""
+            new = m.clock > self.clocks[src]
+            if new:
+                self.clocks[src] = m.clock
+                self.samples_seen += m.samples
+            return new
 
         def count(self, now: float, src: int, m: LearnerFragment, in_time: bool) -> None:
             new = PendingFragment(m.delta, m.tokens, m.steps, m.samples)

@@ -227,7 +227,8 @@ class Ledger:
             case Call(_, message) if hasattr(message, "phase"):  # where clocks begin anew
                 self.phase[rank] = message.phase
             case Call(_, message) | Tell(_, message) if hasattr(message, "clock"):
-                self._enter((rank, self.phase[rank], message.clock), getattr(message, vector_fields(type(message))[0]))
+                for name in vector_fields(type(message))[:1]:  # none in what reports that steps are discarded
+                    self._enter((rank, self.phase[rank], message.clock), getattr(message, name))
 
     def _enter(self, key: tuple[Any, ...], v: Any) -> None:
         versions, version = self.contributions.setdefault(key, []), set(np.flatnonzero(v).tolist())

@@ -1,5 +1,6 @@
 """Decoupled DiLoCo: turns, windows, quorums, late contributions, and what it has in common with DiLoCo."""
 
+import dataclasses
 from collections import Counter
 from typing import Any
 
@@ -12,9 +13,9 @@ import paceline.schemes
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.scheme import make
-from paceline.core.trace import Record, Span
+from paceline.core.trace import Applied, Record, Span
 from paceline.core.vector import Ghost
-from paceline.schemes.decoupled import LearnerFragment, OverlapOver
+from paceline.schemes.decoupled import LearnerFragment, OverlapOver, StepsDiscarded
 from paceline.sim import LocalSteps, Simulation
 from paceline.sim.cluster.model import Cluster, Device, Host
 from tests.role_driver import ByHand
@@ -108,14 +109,10 @@ def test_a_repeat_changes_nothing_and_is_answered() -> None:
 
 def test_a_fragment_of_the_wrong_length_is_answered_and_changes_nothing() -> None:
     s = synchroniser(grace=0.0)
-    s.on(0, LearnerFragment(**{**_fields(fragment(1.0)), "delta": np.ones(3)}))
+    s.on(0, dataclasses.replace(fragment(1.0), delta=np.ones(3)))
     s.on(1, fragment(1.0, series=5))
     assert s.role.w == [0.0]
     assert [u.weight for u in s.updates()] == [0.0, 0.0]
-
-
-def _fields(m: LearnerFragment) -> dict[str, Any]:
-    return {name: getattr(m, name) for name in m.__slots__}  # type: ignore[attr-defined]
 
 
 def test_a_learner_that_leaves_completes_the_quorum_and_what_it_sent_counts() -> None:
@@ -171,9 +168,10 @@ def test_one_quick_step_of_a_learner_does_not_make_the_others_meet_more_often() 
 
 def test_who_was_suspended_for_more_than_all_fragments_takes_the_whole_model() -> None:
     seconds = {0: 1.0, 1: 1.0}
+    records: list[Record] = []
     work = LocalSteps(lambda rank, rng: seconds[rank], lambda rank, w: w * 0.0 + 1.0, lr=0.1)
     scheme = make("decoupled", {"h": 4, "fragments": 2, "tau": 1, **PLAIN})
-    sim = Simulation(scheme, np.zeros(4), work, workers=2, servers=1)
+    sim = Simulation(scheme, np.zeros(4), work, workers=2, servers=1, trace=records.append)
     sim.run(until=8.5)
     seconds[1] = 30.0
     sim.run(until=20)
@@ -181,6 +179,15 @@ def test_who_was_suspended_for_more_than_all_fragments_takes_the_whole_model() -
     sim.run(stop=lambda sim: sim.worker(1).start == "reset", until=100)
     assert sim.worker(1).turn == sim.server(0).turn > 10
     assert list(sim.worker(1).w) == list(sim.server(0).w), "every fragment, also those it did not exchange"
+    (dropped,) = (r for r in records if isinstance(r, Applied) and r.weight == 0)
+    assert (dropped.ranks, dropped.samples) == ((1,), 1), "the step that it made while its answer travelled"
+
+
+def test_discarded_steps_are_counted_once_and_answered_with_the_whole_model() -> None:
+    s = synchroniser()
+    for _ in range(2):
+        assert s.on(1, StepsDiscarded(clock=1, samples=4))[1].samples_seen == 4
+    assert [(r.ranks, r.samples, r.weight) for r in s.updates()] == [((1,), 4, 0.0)]
 
 
 @pytest.mark.parametrize("tau", [0, 1])

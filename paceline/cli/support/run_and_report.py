@@ -168,10 +168,11 @@ def report(s: Summary, left: Mapping[str, Sequence[str]]) -> str:
     shares = s.shares
     hidden = "" if s.hidden is None else f" ({number_format.percent(s.hidden)} of it hidden)"
     goodput = "" if s.goodput is None else f"; goodput {number_format.percent(s.goodput)}"
+    dropped = f" ({s.dropped} of them dropped)" if s.dropped else ""
     faults = "".join(f"{line}\n" for line in faults_of(s))
     warning = f"{s.warning}\n" if s.warning else ""
     return (
-        f"{s.scheme}: {accuracy}{reached}; {number_format.seconds_text(s.seconds)}, {s.samples} samples, "
+        f"{s.scheme}: {accuracy}{reached}; {number_format.seconds_text(s.seconds)}, {s.samples} samples{dropped}, "
         f"{s.samples_per_second:.0f} samples/s (ended by: {s.reason})\n"
         f"time of the workers: computing {number_format.percent(shares.computing)}, "
         f"waiting {number_format.percent(shares.waiting)}, "

@@ -27,7 +27,10 @@ from paceline.core.trace import SPEAKS, Applied, Decided, MemberChange, Record, 
 
 
 class Goodput:
-    """Counts what was useful, one record at a time, in the order in which they were written."""
+    """Counts what was useful, one record at a time, in the order in which they were written.
+
+    dropped: samples of contributions that shard 0 dropped or rejected.
+    """
 
     def __init__(self) -> None:
         self._seconds: defaultdict[int, float] = defaultdict(float)
@@ -42,6 +45,7 @@ class Goodput:
         self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
         self._went_back = False
         self._in_groups = False
+        self.dropped = 0
 
     def add(self, record: Record) -> None:
         match record:
@@ -58,6 +62,7 @@ class Goodput:
                 self._waited.add(rank)
             case Applied(shard=0, weight=weight) if weight <= 0:  # dropped: neither in the model nor to be handed over
                 self._without(record)
+                self.dropped += record.samples
             case Applied(shard=0):
                 # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
                 while self._went_back and self._updates and self._updates[-1].version >= record.version:

@@ -100,6 +100,7 @@ class Summary:
     test_accuracy     None without evaluations; test_loss: that of the last one
     target_loss       the test loss at which the run was to stop; None where none was set
     goodput           share of the workers' capacity that is in the model (`observe/runs/goodput.py`)
+    dropped           of `samples`, those of contributions that servers dropped: too late, rejected or discarded
     perplexity        exp(test_loss) of a language model; None for others
     seconds_to_target None when the target was missed or never set
     step_ms           the step of a worker with slowdown 1, where it was emulated
@@ -143,6 +144,7 @@ class Summary:
     target_loss: float | None = None
     perplexity: float | None = None
     goodput: float | None = None
+    dropped: int = 0
 
     @property
     def target(self) -> str | None:

@@ -48,7 +48,7 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
         fields |= {"refused": faults.refused(rank), "wild": faults.wild(rank)}
     evaluations.sort(key=lambda evaluated: evaluated.at)
     found = _summary([WorkerSummary(**workers[rank]) for rank in sorted(workers)], evaluations, seconds, facts)
-    return replace(found, leased=leased, goodput=goodput.share(len(workers), seconds))
+    return replace(found, leased=leased, goodput=goodput.share(len(workers), seconds), dropped=goodput.dropped)
 
 
 def _nothing(rank: int, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -59,7 +59,6 @@ HEAD = (
 class Prospect:
     """Holds what the simulation of one scheme on the cluster gave.
 
-    dropped       samples whose gradients were dropped
     worker_bytes  memory for vectors on the worker that needs most, at most; server_bytes: on the server
     local         the optimizer is the worker's
     own_models    workers' models differ
@@ -68,7 +67,6 @@ class Prospect:
     """
 
     summary: Summary
-    dropped: int
     worker_bytes: int
     server_bytes: int
     local: bool
@@ -85,7 +83,7 @@ class Prospect:
     def samples_per_second(self) -> float:
         """Returns the samples per second that reach the model."""
         s = self.summary
-        return (s.samples - self.dropped) / s.seconds if s.seconds else 0.0
+        return (s.samples - s.dropped) / s.seconds if s.seconds else 0.0
 
     @property
     def spacing_text(self) -> str:
@@ -95,7 +93,7 @@ class Prospect:
     @property
     def kind(self) -> str:
         """Returns how its updates come about, as far as was seen: a key of WHAT."""
-        if self.dropped > 0.001 * self.summary.samples:
+        if self.summary.dropped > 0.001 * self.summary.samples:
             return LOSSY
         if self.own_models:
             return GOSSIP
@@ -167,7 +165,7 @@ def _row(p: Prospect, base: Prospect | None, trained: bool) -> tuple[str, ...]:
         "-" if s.goodput is None else percent(s.goodput),
         "-" if s.staleness_mean is None else f"{s.staleness_mean:.1f}",
         p.spacing_text,
-        percent(p.dropped / max(1, s.samples)),
+        percent(s.dropped / max(1, s.samples)),
         megabytes(round((s.bytes_up + s.bytes_down) / max(s.seconds, 1e-9))),
         megabytes(p.worker_bytes),
         megabytes(p.server_bytes),
@@ -217,7 +215,7 @@ def _worth(p: Prospect, base: Prospect) -> str:
         LATE: _late(p.summary),
         LOCAL: f"its workers make {p.spacing_text} steps between exchanges",
         GOSSIP: "its workers' models differ",
-        LOSSY: f"{percent(p.dropped / max(1, p.summary.samples))} of its samples are thrown away",
+        LOSSY: f"{percent(p.summary.dropped / max(1, p.summary.samples))} of its samples are thrown away",
         EXACT: "its updates are exact too",
     }[p.kind]
     data = ""

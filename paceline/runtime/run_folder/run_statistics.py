@@ -312,6 +312,7 @@ class RunStatistics:
             target_accuracy=target,
             target_loss=target_loss,
             goodput=self._goodput.share(config.cluster.workers, self._seconds, gossip=self._is_gossip()),
+            dropped=self._goodput.dropped,
             perplexity=perplexity_of(loss) if self._predicts_tokens else None,
             seconds_to_target=seconds_to_target(self._evaluations, target, target_loss),
             bytes_up=sum(worker.latest.bytes_up for worker in self._workers),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paceline.core.trace import Applied, Record, Span
+from paceline.core.trace import Record, Span
 
 
 class Meter:
@@ -21,19 +21,16 @@ class Meters:
     """Holds the counters of all workers.
 
     total     samples of all of them
-    dropped   of these, samples whose contribution server 0 dropped
     on_steps  is called with rank and steps of a worker when a step is done
     """
 
     def __init__(self, workers: int) -> None:
         self.of = [Meter() for _ in range(workers)]
-        self.total = self.dropped = 0
+        self.total = 0
         self.on_steps: Callable[[int, int], None] | None = None
 
     def record(self, record: Record) -> None:
         """Counts a record."""
-        if isinstance(record, Applied) and record.shard == 0 and record.weight == 0:
-            self.dropped += record.samples
         if not isinstance(record, Span):
             return
         meter = self.of[record.rank]

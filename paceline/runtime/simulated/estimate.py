@@ -52,7 +52,6 @@ def look(setting: SimulationSetup, display: ProgressDisplay) -> Prospect:
         of_server += 4 * remembered // servers
     return Prospect(
         summary=summary,
-        dropped=run.dropped,
         worker_bytes=of_worker,
         server_bytes=of_server,
         local=scheme.trains_locally,

@@ -139,11 +139,6 @@ class VirtualRun:
             return length if optimizer.momentum else 0
         return 2 * length + 1
 
-    @property
-    def dropped(self) -> int:
-        """Returns the samples that were computed and dropped."""
-        return self._meters.dropped
-
     def interrupt(self, signal: str) -> None:
         """Ends the run: first in order, keeping what there is; the second time at once, by KeyboardInterrupt."""
         if self._interrupted:

@@ -66,7 +66,7 @@ class BadResultsRecount:
             if src in self._parts[mean] or message.tag not in getattr(party.role, "meetings", {message.tag}):
                 self._parts[mean].clear()
             self._parts[mean][src] = _bad_vector(message) is not None
-        if getattr(message, "clock", None) is None:
+        if getattr(message, "clock", None) is None or not vector_fields(type(message)):
             return
         self._heard[party.me, src] = message
         if _bad_vector(message) is None:

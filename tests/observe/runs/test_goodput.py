@@ -39,6 +39,14 @@ def test_what_was_dropped_or_is_in_no_update_is_no_goodput() -> None:
     assert of([*records, update(3, 0, version=1, shard=1)]) == pytest.approx(1 / 20), "other shards count the same"
 
 
+def test_samples_are_dropped_once_however_many_shards_drop_them() -> None:
+    goodput = Goodput()
+    for record in (update(1, 0, 1, version=0, weight=0.0), update(1, 0, 1, version=0, weight=0.0, shard=1)):
+        goodput.add(record)
+    goodput.add(update(2, 0, version=1))
+    assert goodput.dropped == 8
+
+
 def test_updates_that_servers_undid_are_no_goodput() -> None:
     records = [record for t in range(1, 5) for record in (step(0, t), update(t, 0, version=t))]
     replaced = MemberChange(at=5, party="server 0", event="replaced")

@@ -22,7 +22,6 @@ from tests.observe.fake_runs import summary, worker
 
 def prospect(scheme: str, worker: float = 100.0, **changed: Any) -> Prospect:
     fields: dict[str, Any] = {
-        "dropped": 0,
         "worker_bytes": 8,
         "server_bytes": 4,
         "local": False,

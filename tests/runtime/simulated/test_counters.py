@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.core.trace import Applied, Evaluated, Span
+from paceline.core.trace import Evaluated, Span
 from paceline.runtime.simulated.counters import Meters
 
 
 def span(rank: int, activity: str, seconds: float, **more: Any) -> Span:
     return Span(at=1.0, rank=rank, activity=activity, seconds=seconds, **more)
-
-
-def applied(**changed: Any) -> Applied:
-    known: dict[str, Any] = {"at": 1.0, "shard": 0, "ranks": (0,), "version": 1, "staleness": 0, "weight": 1.0}
-    return Applied(**known | {"samples": 32} | changed)
 
 
 def test_each_worker_has_sums_of_its_own_and_samples_have_a_total() -> None:
@@ -31,14 +26,6 @@ def test_each_worker_has_sums_of_its_own_and_samples_have_a_total() -> None:
     assert (first.steps, first.samples, first.computing, first.waiting, first.communicating) == (3, 96, 1.0, 0.25, 0.0)
     assert (second.steps, second.samples, second.communicating) == (1, 32, 0.125)
     assert meters.total == 128
-
-
-def test_samples_are_dropped_once_however_many_shards_drop_them() -> None:
-    meters = Meters(1)
-    meters.record(applied(weight=0.0))
-    meters.record(applied(weight=0.0, shard=1))
-    meters.record(applied())
-    assert meters.dropped == 32
 
 
 def test_whoever_asks_hears_of_steps_as_they_are_done_and_of_nothing_else() -> None:
