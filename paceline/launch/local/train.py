@@ -70,14 +70,17 @@ _made: set[str] = set()
 
 @contextlib.contextmanager
 def removing_unused(out: str) -> Iterator[None]:
-    """Removes the folder that was made for a run, if the run is refused in the block and leaves nothing there."""
+    """Removes the folders that were made for a run, if the run is refused in the block and leaves nothing there."""
+    path = Path(out)
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    if out in _made:
+        made = [path, path.parent]
     try:
         yield
     finally:
-        if out in _made:
-            with contextlib.suppress(OSError):
-                Path(out).rmdir()
-                Path(out).parent.rmdir()
+        with contextlib.suppress(OSError):
+            for folder in made:
+                folder.rmdir()
 
 
 def next_folder(what: str) -> str:
@@ -175,18 +178,23 @@ def _make_supervisor(
             raise ConfigError(f"--bind {host}: {error.strerror}; give an address of this machine") from None
         return around(transport)
 
-    return RunSupervisor(
-        config,
-        transport,
-        launcher,
-        display,
-        evaluator=evaluator,
-        script=script,
-        credentials=credentials,
-        hooks=hooks,
-        store_secrets=StoreSecrets.of(os.environ),
-        accept_joins=accept_joins,
-    )
+    try:
+        return RunSupervisor(
+            config,
+            transport,
+            launcher,
+            display,
+            evaluator=evaluator,
+            script=script,
+            credentials=credentials,
+            hooks=hooks,
+            store_secrets=StoreSecrets.of(os.environ),
+            accept_joins=accept_joins,
+        )
+    except BaseException:
+        if credentials:
+            credentials.remove()
+        raise
 
 
 def train(*, progress: bool = True, host: LocalHost | None = None, **options: Unpack[TrainOptions]) -> Summary:

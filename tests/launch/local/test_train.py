@@ -69,6 +69,16 @@ def test_a_model_that_cannot_be_trained_is_refused_before_a_process_starts(
     assert "made" not in said.out
 
 
+@pytest.mark.parametrize("words", [["--resume", "elsewhere"], ["--bind", "192.0.2.1"]])
+@pytest.mark.parametrize("stands", [False, True])
+def test_so_do_those_that_are_refused_with_the_lock_in_hand(words: list[str], stands: bool) -> None:
+    made = Path("mine", "deep")
+    if stands:
+        made.mkdir(parents=True)
+    assert main(["train", "--data", "digits", "--workers", "1", "--out", str(made), *words]) == 2
+    assert made.exists() == stands == Path("mine").exists()
+
+
 def test_where_no_folder_can_be_made_one_line_says_so() -> None:
     Path("runs").write_text("a file")
     with pytest.raises(ConfigError, match="name a folder that can be made with --out"):
