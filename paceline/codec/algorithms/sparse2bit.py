@@ -1,7 +1,7 @@
 """Sends the largest numbers of each chunk in two bits, and keeps a residual that may decay: SparseLoCo's compression.
 
     r <- b r + g
-    of each chunk of 4096 numbers of r: the k largest |r|, each as its sign and one of two magnitudes, low or high
+    of each chunk of 4096 numbers of r: the k largest |r| but no zeros, each as its sign and one of two magnitudes
     r <- r - what was sent
 
 k is `ratio` of a chunk, 64 by default. high is the mean of those of the k that lie above their mean, low the mean of
@@ -87,11 +87,16 @@ def _row_bytes(k: int) -> int:
 def _taken(block: NDArray[np.float32], k: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Takes what is sent out of `block`, row by row. Returns places, codes and the two magnitudes of each row."""
     width = block.shape[1]
-    places = np.sort(np.argpartition(np.abs(block), width - k, axis=1)[:, width - k :], axis=1)
+    places = np.argpartition(np.abs(block), width - k, axis=1)[:, width - k :]
+    sizes = np.abs(np.take_along_axis(block, places, axis=1))
+    # No code stands for zero: rows of embeddings that no batch has used would move. The largest goes in its place.
+    largest = np.take_along_axis(places, sizes.argmax(axis=1, keepdims=True), axis=1)
+    places = np.sort(np.where(sizes > 0, places, largest), axis=1)
+    once = np.diff(places, axis=1, prepend=-1) > 0
     chosen = np.take_along_axis(block, places, axis=1)
     sizes = np.abs(chosen)
-    high = sizes > sizes.mean(axis=1, keepdims=True)
-    levels = _to_bfloat16(np.stack([_mean_where(sizes, ~high), _mean_where(sizes, high)], axis=1))
+    high = sizes > _mean_where(sizes, once)[:, None]
+    levels = _to_bfloat16(np.stack([_mean_where(sizes, once & ~high), _mean_where(sizes, once & high)], axis=1))
     bits = np.stack([chosen < 0, high], axis=2).reshape(len(block), 2 * k)
     codes = np.packbits(bits, axis=1)
     np.put_along_axis(block, places, chosen - _values(codes, levels, k), axis=1)

@@ -22,6 +22,14 @@ def test_a_number_is_its_sign_and_one_of_two_magnitudes_which_are_means() -> Non
     assert decoded(codec, encoded(codec, g), 8).tolist() == [7, -7, 1.5, 1.5, 0, 0, 0, 0]
 
 
+def test_what_is_zero_stays_zero_and_takes_no_part_in_the_means() -> None:
+    codec, memory = lookup("sparse2bit")(ratio=0.5), ResidualMemory.of(12)
+    g = np.array([0, 0, 0, -3, 0, 0, 0, 1, 0, 0, 0, 0], np.float32)
+    assert decoded(codec, encoded(codec, g, memory), 12).tolist() == [0, 0, 0, -3, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert not memory.left.any()
+    assert not decoded(codec, encoded(codec, np.zeros(12, np.float32)), 12).any()
+
+
 def test_what_is_left_out_fades_and_what_comes_again_adds_up() -> None:
     codec, memory = lookup("sparse2bit")(ratio=0.25, decay=0.5), ResidualMemory.of(4)
     for _ in range(20):
