@@ -341,13 +341,13 @@ class Decoupled(Scheme):
     class Server(ArrivalServer):
         """The synchroniser of one shard. `kept`: by rank, what has come of the fragment that is due.
 
-        total, last: W and Delta of the last merge of each fragment. waiting: learners of this turn without an answer.
-        over: the exchange whose window each learner last ended. refused: whom the gradient check has refused this turn.
+        total, last: W and Delta of the last merge of each fragment. waiting: learners of this turn without an answer,
+        `alone` once their window is over. refused: whom the gradient check has refused this turn.
         """
 
         goes_back = True
         saved = ("v", "last", "turn", "total")
-        transient = ("parts", "kept", "speed", "waiting", "over", "refused", "reason")
+        transient = ("parts", "kept", "speed", "waiting", "refused", "reason")
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
@@ -359,7 +359,6 @@ class Decoupled(Scheme):
             self.kept: dict[int, PendingFragment] = {}
             self.speed = Ranked(self.workers, SPEED)
             self.waiting: dict[int, LearnerFragment] = {}
-            self.over: dict[int, int] = {}
             self.refused: set[int] = set()
             self.reason = ""
 
@@ -370,7 +369,8 @@ class Decoupled(Scheme):
                 case LearnerFragment():
                     yield from self.take(now, src, message)
                 case OverlapOver():
-                    self.over[src] = message.exchange
+                    if (m := self.waiting.get(src)) and m.clock == message.exchange:
+                        self.waiting[src] = dataclasses.replace(m, alone=True)
                     yield from self.go_on(now)
                 case Pull() | StepsDiscarded():
                     if isinstance(message, StepsDiscarded) and self.is_new(src, message):
@@ -390,8 +390,6 @@ class Decoupled(Scheme):
                 yield self.answer(src, m)
                 return
             self.waiting[src] = m
-            if m.alone:
-                self.over[src] = m.clock
             yield from self.go_on(now)
 
         def is_new(self, src: int, m: Numbered) -> bool:
@@ -433,7 +431,7 @@ class Decoupled(Scheme):
             """Merges the fragment that is due if it may be merged, and answers everybody whose window is over."""
             if not self.waiting:
                 return
-            over = [rank for rank, m in self.waiting.items() if self.over.get(rank, 0) >= m.clock]
+            over = [rank for rank, m in self.waiting.items() if m.alone]
             there, here = (self.kept.keys() | self.refused) & self.clocks.keys(), len(self.clocks)
             missing = self.clocks.keys() - there
             at_once = not self.scheme.tau or not self.scheme.grace
@@ -512,7 +510,6 @@ class Decoupled(Scheme):
             """Expects nothing more of `rank`, which may complete a quorum. What it has sent stays for the merge."""
             yield from super().on_worker_left(now, rank)
             self.waiting.pop(rank, None)
-            self.over.pop(rank, None)
             self.speed.drop(rank)
             yield from self.go_on(now)
 

@@ -76,6 +76,24 @@ def test_a_window_ends_early_when_everybody_has_come() -> None:
     assert s.on(0, OverlapOver(exchange=1)) == {}, "it has been answered"
 
 
+@pytest.mark.parametrize("exchange", [0, 2])
+def test_a_window_ends_by_its_own_exchange_alone(exchange: int) -> None:
+    s = synchroniser()
+    s.on(0, fragment(1.0))
+    assert s.on(0, OverlapOver(exchange=exchange)) == {}
+    assert sorted(s.on(0, OverlapOver(exchange=1))) == [0]
+
+
+def test_the_window_of_a_learner_that_was_lost_is_not_that_of_its_next_incarnation() -> None:
+    s = synchroniser(quorum=2)
+    s.on(0, fragment(1.0, clock=5))
+    assert sorted(s.on(0, OverlapOver(exchange=5))) == [0]
+    s.gone(0)
+    s.came(0)
+    assert s.on(0, fragment(1.0, clock=3)) == {}
+    assert sorted(s.on(0, OverlapOver(exchange=3))) == [0]
+
+
 def test_without_the_quorum_a_learner_goes_on_alone_and_loses_nothing() -> None:
     s = synchroniser(quorum=2)
     s.on(0, fragment(1.0))
