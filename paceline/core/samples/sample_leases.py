@@ -251,7 +251,8 @@ class Leases:
     def _settle(self, rank: int, fate: str, data: Data) -> None:
         """Notes what became of a worker's samples: they are in an update, or go to another worker.
 
-        Samples that are in two updates are counted: a worker that was taken for dead may have pushed them, too.
+        Samples that are in two updates are counted. What a worker claims that has given them back is a false claim, and
+        takes them from nobody: whoever holds them trains them, and if they wait, they go on waiting.
         """
         if fate != APPLIED:
             self._in_vain[rank] = (*self._in_vain.get(rank, ()), *data)
@@ -261,7 +262,6 @@ class Leases:
         for piece in data:
             self._twice += sum(b - a for _, a, b in self._done.within(piece))
             self._done.add(piece)
-            self._waiting.discard(piece)
         self._count_epochs()
 
     def leave(self, rank: int, incarnation: int) -> bool:
@@ -295,7 +295,6 @@ class Leases:
                 self._undone += part[2] - part[1]
                 self._waiting.add(part)
         for piece in now:
-            self._waiting.discard(piece)
             for rank in list(self._held):
                 self._remove(rank, (piece,))
         self._done = now

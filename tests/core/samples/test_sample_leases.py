@@ -120,6 +120,17 @@ def test_what_servers_do_not_know_any_more_is_done_again() -> None:
     assert (account.done, account.twice) == (8, 0)
 
 
+def test_a_worker_that_claims_what_it_has_given_back_takes_it_from_nobody() -> None:
+    leases = Leases(8, 4)
+    leases.take(0, 0)
+    leases.settled(0, LATE, ((0, 0, 4),))
+    leases.settled(0, APPLIED, ((0, 0, 4),))  # the claim of a worker that lies
+    assert leases.take(1, 0) == (0, 0, 4)
+    leases.settled(1, APPLIED, ((0, 0, 4),))
+    account = leases.account(0.0)
+    assert (account.done, account.twice) == (4, 4)
+
+
 def test_what_servers_know_and_never_told_is_done() -> None:
     leases = Leases(8, 4)
     leases.take(0, 0)
