@@ -121,6 +121,8 @@ class OuterServer(Role):
 
     def hear_speaker(self, now: float, g: int, src: int) -> Iterator[Tell | Reply]:
         """Takes the sender for the group's speaker, once it has no other one."""
+        # No seed of the fuzzer gets here: with hazards, as live, nothing is taken of a worker that is known to be lost.
+        # Without hazards a notice has a way of its own, and may overtake a message on a slow link.
         if src not in self.here[g]:
             return
         if self.speaker.get(g, src) != src:

@@ -65,6 +65,13 @@ def test_who_spoke_once_has_no_say_in_whether_the_model_has_diverged() -> None:
             push(s, 2, clock, g=np.nan)
 
 
+def test_a_member_that_is_lost_does_not_speak_for_its_group() -> None:
+    s = server("asp")
+    s.gone(0)
+    assert s.on(0, Speaks()) == {}
+    assert set(s.on(1, Speaks())) == {1}
+
+
 def test_others_do_not_wait_for_a_group_that_is_gone_as_a_whole() -> None:
     s = speaking("bsp")
     assert push(s, 2, clock=1) == {}
