@@ -116,6 +116,9 @@ SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
 	$(BIN)/python -m paceline fuzz --seconds $(SECONDS)
 
+mutants: $(READY)  ## a table of the bugs planted in code of live runs, and what sees each; a quarter of an hour
+	$(BIN)/python benchmarks/live_mutants.py --listed
+
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring; the index of decisions; the types of options
 	$(BIN)/python -m scripts.scheme_pages
 	$(BIN)/python -m scripts.decision_index

@@ -40,7 +40,7 @@ from paceline.sim.checking.oracles.end_of_run import StopWish
 from paceline.sim.cluster.model import Cluster, Fault
 from paceline.sim.faults.coordination.members import RunLost
 from paceline.sim.faults.servers.recoverable_server import can_be_replaced
-from paceline.sim.faults.servers.snapshots import RECOUNT
+from paceline.sim.faults.servers.snapshots import recount_in
 from paceline.sim.fuzzing.fuzz import CALM_S, FuzzPlan, faults_of, go_on_to_the_end, go_to_its_end, simulation
 from paceline.sim.kernel.virtual_disk import DiskFaults, PowerCut, VirtualDisk
 from paceline.sim.simulation import Simulation
@@ -145,7 +145,7 @@ class _Leader:
         """Saves a complete capture of the servers as the next checkpoint. Raises PowerCut if the leader is lost."""
         tables = kept_tables([states[shard].facts["tables"] for shard in sorted(states)])
         number = max([*self.saved, 0]) + 1
-        self.saved[number] = _Saved(tables, states[0].vectors[RECOUNT].value)
+        self.saved[number] = _Saved(tables, recount_in(states[0]))
         store = FolderStore(ROOT, self.disk)
         files = {f"slice-{shard}": [json.dumps(of.facts["tables"]).encode()] for shard, of in states.items()}
         store.save(number, files, finite=True, tables=tables)

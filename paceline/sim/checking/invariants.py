@@ -28,6 +28,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from paceline.core.effects import Reply, Tell
+from paceline.core.paramserver.gated_server import ClockedServer
 from paceline.core.trace import Applied, Decided, Gated, Record
 from paceline.sim.checking.bad_results import BadResultsRecount
 from paceline.sim.checking.oracles.contributions import ShardRecount
@@ -152,6 +153,7 @@ class Invariants:
                 self._recent.append((self._sim.now, party.name, "answers", str(effect.to)))
                 counted.reply(effect.to, effect.message)
             yield effect
+        self._look_at_clocks(party)
 
     def record(self, record: Record) -> None:
         """Takes a trace record: an update is recounted, and the reason for which a worker is held back is kept for
@@ -216,7 +218,12 @@ class Invariants:
 
     def recount(self, party: SimulatedProcess) -> ShardRecount:
         """Returns a copy of a server's recount, to travel with the state that is kept of it now."""
+        self._look_at_clocks(party)
         return self._of(party).as_kept()
+
+    def _look_at_clocks(self, party: SimulatedProcess) -> None:
+        if isinstance(party.role, ClockedServer):
+            self._of(party).keeps(party.role.state_dict())
 
     def answered(self, party: SimulatedProcess, rank: int) -> None:
         """Notes that the server lets an answer to worker `rank` go: what it answers must survive its loss."""

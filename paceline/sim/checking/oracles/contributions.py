@@ -81,7 +81,7 @@ class ShardRecount:
         self._samples = self._samples_applied = 0
         self.done: list[Data] = []  # leased samples that are in the model, in the order of the updates
         self.comings: Counter[int] = Counter()  # how often each worker came that it knows of
-        self.order = 0
+        self.order = self.view = 0  # the last order to restore that it obeyed, and the last by which all went back
         self.dropped: Counter[int] = Counter()
 
     def _begin(self) -> None:
@@ -114,7 +114,7 @@ class ShardRecount:
         kept._applied, kept._samples_applied, kept.updates = self._applied.copy(), self._samples_applied, self.updates
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
         kept.dropped, kept._new, kept.comings = self.dropped.copy(), self._new.copy(), self.comings.copy()
-        kept.done, kept._untold = self.done.copy(), self._untold.copy()
+        kept.done, kept._untold, kept.view = self.done.copy(), self._untold.copy(), self.view
         for rank, clock in self._clocks.items():
             waits = rank in self.open
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
@@ -130,12 +130,22 @@ class ShardRecount:
         made._clocks, made.order = Clocks(range(self._workers)), order
         made._told = dict(made._clocks)
         if not copied:
-            made._untold = self._at.keys() - self._new
+            made._untold, made.view = self._at.keys() - self._new, order
         for rank, (clock, told) in self._at.items():
             made._clocks.tick(rank, clock)
             made._told[rank] = told
         made._heard, made._samples, made._last = made._applied.copy(), made._samples_applied, made._used.copy()
         return made
+
+    def keeps(self, tables: Mapping[str, Any]) -> None:
+        """Checks the clocks in the tables that a server would keep now, in which nothing waits for its round.
+
+        Where groups change, which no scheme with a bound on clocks has, a newcomer may wait for no round of its own.
+        """
+        for rank, clock in tables["clocks"] if self._promise.ahead is not None else ():
+            counted = self._told[rank] - (rank in self.open)
+            if clock != counted:
+                raise self._broken(f"shard {self._number} keeps clock {clock} of worker {rank}; it is {counted}")
 
     def resumes_as(self, tables: Mapping[str, Any], *, by_clocks: bool) -> str:
         """Returns what is wrong with the tables that a run is resumed with from this kept state; "" if nothing is.
@@ -173,8 +183,10 @@ class ShardRecount:
         self._constant = False
 
     def goes_on_as(self, other: ShardRecount) -> None:
-        """Checks that the copy a lost server is replaced from, `other`, has every contribution the server had
-        answered."""
+        """Checks that the copy a lost server is replaced from, `other`, has every contribution the server had answered,
+        and nothing that was undone when all went back."""
+        if other.view != self.view:
+            raise self._broken(f"a copy of view {other.view} is used for a lost server that had gone back since")
         for rank, clock in self._acknowledged.items():
             if other._in_model.get(rank, 0) < clock:
                 raise self._broken(

@@ -2,15 +2,18 @@
 
 It hears which servers are lost, which keeper says that it has no complete copy, and whether all have gone back to the
 snapshot. That is right only if a lost server and the next one, its keeper, were away together, or a copy was missing.
-The copy of a server is the next one's, and nobody else is asked for it.
+The copy of a server is the next one's, and nobody else is asked for it; nor is that one if it is away, too: it may
+still run, but what it keeps is older than what the server answered since. A copy is of one state.
 A server that was restored answers nobody before it has begun to copy: if it were lost then, nobody would have what it
 answered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
+PARTS = 3
+"""Of a simulated server's state: its weights, its update rule, and the recount, which is called after its version."""
 Process = tuple[str, int]
 """A party's name and its incarnation."""
 
@@ -27,6 +30,16 @@ class RecoveryOracle:
     def lost(self, shard: int) -> None:
         """Notes that the run goes on without a server."""
         self._away.add(shard)
+
+    def ordered(self, shard: int, source: int | None) -> None:
+        """Notes an order to restore `shard`, from the copy at server `source` or, for None, from the snapshot."""
+        if source in self._away:
+            raise self._broken(f"server {shard} is to be restored from server {source}, which was lost, too")
+
+    def keeps_copy(self, shard: int, parts: Collection[str]) -> None:
+        """Notes that a copy of `shard` is complete. Raises if parts of an earlier one are in it."""
+        if len(parts) > PARTS:
+            raise self._broken(f"the copy of server {shard} has parts of two states: {', '.join(sorted(parts))}")
 
     def asked_for_copy(self, shard: int, keeper: int) -> None:
         """Notes that server `keeper` is asked for the copy of `shard`. Raises if that is not the next server."""

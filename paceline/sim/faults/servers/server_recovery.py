@@ -22,7 +22,7 @@ from paceline.core.coordination import party as parties
 from paceline.core.coordination.decisions import Action, BeginSnapshots, CloseConnection, SendMessage, SnapshotOrder
 from paceline.core.coordination.party import COORDINATOR, Party
 from paceline.core.effects import Data, Reply, Tell
-from paceline.core.fault_tolerance.replication import Kept, SliceState
+from paceline.core.fault_tolerance.replication import Complete, Kept, SliceState
 from paceline.core.fault_tolerance.server_replacement import why_not_copied
 from paceline.core.fault_tolerance.snapshots import FORGET
 from paceline.core.paramserver.clocks import among_others
@@ -51,7 +51,7 @@ from paceline.sim.checking.oracles.recoveries import RecoveryOracle
 from paceline.sim.faults.parties.bring_up import hello_of
 from paceline.sim.faults.servers.connections import ServerConnections
 from paceline.sim.faults.servers.recoverable_server import RecoverableServer
-from paceline.sim.faults.servers.snapshots import RECOUNT, UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of
+from paceline.sim.faults.servers.snapshots import UPDATE, WEIGHTS, SimulatedSnapshots, nbytes_of, recount_in
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ class Servers:
         match action:
             case SendMessage(to=to, message=control.Restore() as order):
                 for who in to:
+                    if self._oracle:
+                        self._oracle.ordered(who.index, _keeper(order))
                     self._sends_order(self.servers[who.index], order)
             case BeginSnapshots():
                 self.snapshots.keep_on()
@@ -179,6 +181,9 @@ class Servers:
             server.before = src
         for _ in server.copies.on(self.sim.now, src.shard, message):
             raise AssertionError("copies answer by what they tell")
+        if self._oracle and isinstance(message, Complete):
+            assert server.kept is not None
+            self._oracle.keeps_copy(src.shard, server.kept.vectors)
 
     def _meets(self, server: RecoverableServer, src: RecoverableServer) -> None:
         """A later incarnation has connected to `server`: the connections of the earlier ones are over."""
@@ -216,7 +221,7 @@ class Servers:
         for server in self.servers if not self._members.machine.recovery.under_way else ():
             keeper = self.servers[(server.shard + 1) % len(self.servers)]
             if kept := keeper.kept:
-                yield server.shard, kept.vectors[RECOUNT].value
+                yield server.shard, recount_in(kept)
 
     def after_replicated(self, party: SimulatedProcess, act: Callable[[], object]) -> None:
         """Calls `act` once the copy of that server knows what it knows now; at once for a party without copies."""
@@ -326,7 +331,7 @@ class Servers:
     # ---- restored ------------------------------------------------------------------------------------------
     def _sends_order(self, server: RecoverableServer, order: control.Restore) -> None:
         """Sends an order to restore; what the coordinator's snapshot says of the server travels with it."""
-        newest = self.snapshots.newest if order.source == str(COORDINATOR) else None
+        newest = self.snapshots.newest if _keeper(order) is None else None
         state = newest[server.shard] if newest else None
         nbytes = nbytes_of(state) if state else 0
         self.streams.send(self._control, server.party, nbytes, self._restore, (server, order, state))
@@ -345,7 +350,9 @@ class Servers:
                 case FetchState(order=order) if state:
                     self._has_fetched(server, order, state)
                 case FetchState(order=order):
-                    keeper = self.servers[Party.parse(order.source).index]
+                    source = _keeper(order)
+                    assert source is not None
+                    keeper = self.servers[source]
                     self.streams.send(server.copier, keeper.copier, 0, self._asks_for_copy, (keeper, server, order))
                 case BecomeState() as become:
                     assert state is not None
@@ -417,8 +424,7 @@ class Servers:
         world.revive(party, state.vectors[WEIGHTS], state.vectors[UPDATE].value, tables)
         world.servers[server.shard], world.means[server.shard] = party, server.means
         if self.sim.invariants:
-            recount = state.vectors[RECOUNT].value
-            self.sim.invariants.revived(party, recount, number, copied=not rolled_back)
+            self.sim.invariants.revived(party, recount_in(state), number, copied=not rolled_back)
         self._listen(server)
 
     def _meet_all(self, server: RecoverableServer) -> None:
@@ -477,3 +483,8 @@ class Servers:
                 incarnation.start_anew()
             party.role.on_rollback()
         self._members.calls.servers_went_back(party, void.server_view)
+
+
+def _keeper(order: control.Restore) -> int | None:
+    """Returns the server whose copy the order names; None for the coordinator's snapshot."""
+    return None if order.source == str(COORDINATOR) else Party.parse(order.source).index

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.fault_tolerance.replication import SliceState
@@ -22,11 +22,16 @@ from paceline.core.fault_tolerance.snapshots import (
 from paceline.sim.kernel.processes import SimulatedProcess
 
 if TYPE_CHECKING:
+    from paceline.sim.checking.oracles.contributions import ShardRecount
     from paceline.sim.faulted_driver import FaultedDriver
     from paceline.sim.faults.links.lossy_links import LossyLinks
 
 WEIGHTS, UPDATE, RECOUNT = "weights", "update", "recount"
-"""Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount."""
+"""Names of the parts of a state: the shard's weights, its update rule with all it remembers, the oracle's recount.
+
+The recount has the version in its name, since states of live servers differ in their parts, too: an optimizer remembers
+something after its first step. So parts of two states that are taken for one show.
+"""
 
 
 class SnapshotServer(Protocol):
@@ -162,8 +167,15 @@ def state_of(server: SnapshotServer) -> SliceState:
     """Returns all the state of a server's role, and the oracle's recount of it."""
     role, invariants = server.party.role, server.whole.sim.invariants
     recount = Carried(invariants.recount(server.party) if invariants else None)
-    vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), RECOUNT: recount}
+    own = f"{RECOUNT} {server.version}"
+    vectors = {WEIGHTS: role.w, UPDATE: Carried(copy.deepcopy(role.update)), own: recount}
     return SliceState(vectors, {"tables": role.state_dict(), "version": server.version})
+
+
+def recount_in(state: SliceState) -> ShardRecount:
+    """Returns the oracle's recount of a state. Raises ValueError where parts of several states are in it."""
+    [recount] = [part.value for name, part in state.vectors.items() if name.startswith(RECOUNT)]
+    return cast("ShardRecount", recount)
 
 
 def nbytes_of(state: SliceState) -> int:

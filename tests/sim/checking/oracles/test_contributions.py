@@ -122,6 +122,29 @@ def update(ranks: tuple[int, ...], version: int, staleness: int, samples: int) -
     return Applied(at=0.0, shard=0, ranks=ranks, version=version, staleness=staleness, weight=1.0, samples=samples)
 
 
+def recount() -> ShardRecount:
+    """Worker 0 has pushed to the open round, was lost, and is back; worker 1 has not pushed."""
+    counted = ShardRecount(AssertionError, promises_of(make("bsp", {})), 2, 0)
+    counted.hear(0, Push(g=Ghost(1), clock=1, samples=1))
+    counted.gone(0)
+    counted.came(0)
+    return counted
+
+
+def test_the_clocks_that_a_server_keeps_are_those_that_its_workers_have_reached() -> None:
+    recount().keeps({"clocks": [[0, 0], [1, 0]]})
+    with pytest.raises(AssertionError, match="shard 0 keeps clock -1 of worker 0; it is 0"):
+        recount().keeps({"clocks": [[0, -1], [1, 0]]})
+
+
+def test_a_copy_from_before_all_went_back_is_of_no_use() -> None:
+    before = recount().as_kept()
+    back = before.again(3, copied=False)
+    back.goes_on_as(back.as_kept().again(4, copied=True))
+    with pytest.raises(AssertionError, match="a copy of view 0 is used for a lost server that had gone back since"):
+        back.goes_on_as(before.again(4, copied=True))
+
+
 def test_a_worker_that_came_back_may_be_in_the_open_rounds_of_two_groups() -> None:
     shard = recount_of_two_groups()
     shard.applied(update((0,), 1, 0, 8))

@@ -40,6 +40,20 @@ def test_the_next_server_is_asked_for_a_copy_and_no_other() -> None:
         oracle(1).asked_for_copy(1, 0)
 
 
+def test_a_keeper_that_was_lost_too_is_not_asked() -> None:
+    oracle(1).ordered(1, 2)
+    oracle(1, 2).ordered(1, None)  # the snapshot
+    for lost in ((1, 2), (2, 1)):
+        with pytest.raises(AssertionError, match="server 1 is to be restored from server 2, which was lost, too"):
+            oracle(*lost).ordered(1, 2)
+
+
+def test_a_copy_is_of_one_state() -> None:
+    oracle().keeps_copy(1, ("weights", "update", "recount 4"))
+    with pytest.raises(AssertionError, match="the copy of server 1 has parts of two states: recount 4, recount 5"):
+        oracle().keeps_copy(1, ("weights", "update", "recount 4", "recount 5"))
+
+
 def test_each_recovery_is_looked_at_alone() -> None:
     watched = oracle(1, 2)
     watched.back(rolled_back=True)
