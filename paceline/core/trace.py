@@ -88,6 +88,8 @@ NO_STEPS = "makes no steps"
 
 LEFT_UNTRAINED = "left untrained"
 """The verdict about a worker of whose share nobody trained the rest."""
+ASKS_FOR_END = "asks for the end"
+"""The verdict about a worker whose loop asks for the end of the run, and does not decide about it."""
 
 
 SPEAKS = "speaks for group"

@@ -2,6 +2,7 @@
 
 phase        input                                      then                                next
 TRAINING     a stop rule holds, or `stop` is called     Stop to the workers, once           TRAINING, stopping
+TRAINING     a loop asks for the end (`asked`)          the same, if it decides or most do  TRAINING, stopping
 TRAINING     all epochs are done, while servers are     waits until they are restored       TRAINING
              replaced, and may undo some
 TRAINING     Left of the last worker (`left`)           Finish to everybody                 FINISHING
@@ -15,9 +16,10 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import ModelEvaluated, RunFinished, Timer
 from paceline.core.coordination.lifecycle import EPOCHS, TARGET_REACHED, RunContext, RunPhase, StopRule
 from paceline.core.coordination.party import Party
+from paceline.core.coordination.roster import Majority
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.coordination.server_recovery import Recovery
-from paceline.core.trace import Ended, Evaluated
+from paceline.core.trace import ASKS_FOR_END, Decided, Ended, Evaluated
 
 
 class RunEnding:
@@ -26,6 +28,7 @@ class RunEnding:
     def __init__(self, run: RunContext, rule: StopRule, recovery: Recovery, leasing: Leasing) -> None:
         self._run, self._rule, self._recovery, self._leasing = run, rule, recovery, leasing
         self._saved: set[Party] = set()
+        self._majority = Majority()
         self._looks_again = False  # whether all epochs are done, when the servers are back
 
     def begin(self) -> None:
@@ -36,6 +39,25 @@ class RunEnding:
     def time_is_over(self) -> None:
         """Handles the end of that timer."""
         self.stop("seconds")
+
+    def asked(self, who: Party, reason: str) -> None:
+        """Handles that the loop of worker `who` asks for the end of the run."""
+        if self._may_end(who, reason):
+            self.stop(f"{reason} ({who})")
+
+    def _may_end(self, who: Party, reason: str) -> bool:
+        """Returns True if the run ends since worker `who` asks for it.
+
+        Worker 0 decides, or the lowest rank that is neither lost nor drained; so do more than half of the workers.
+        """
+        roster, now = self._run.roster, self._run.now()
+        away = roster.lost | roster.drained
+        decides = all(other in away for other in roster.workers[: who.index])
+        if self._majority.reached("end", who, roster.training, now) or decides:
+            return True
+        why = f"{who} asks for the end of the run ({reason}); it goes on until worker 0 does, or most workers do"
+        self._run.decide.record(Decided(at=now, party="coordinator", rank=who.index, verdict=ASKS_FOR_END, reason=why))
+        return False
 
     def stop(self, reason: str, *, target_reached: bool = False) -> None:
         """Tells the workers to stop, once; what follows waits until the last of them has left."""
@@ -77,8 +99,11 @@ class RunEnding:
         self._looks_again = False
         self.stop_at_epochs()
 
-    def evaluated(self, judged: control.EvaluationReport) -> None:
-        """Records a result of the evaluator, and stops the run if the model has reached its target accuracy."""
+    def evaluated(self, judged: control.EvaluationReport, worker: Party | None = None) -> None:
+        """Records an evaluation, and stops the run if the model has reached its target accuracy.
+
+        worker: whose loop has evaluated; None: the evaluator
+        """
         run = self._run
         record = Evaluated(
             # An evaluation of the last model counts at the moment the run was stopped, not when it was done.
@@ -92,7 +117,8 @@ class RunEnding:
         run.decide.record(record)
         if run.state.training:
             run.decide.add(ModelEvaluated(judged.accuracy))
-        if self._rule.target_accuracy is not None and judged.accuracy >= self._rule.target_accuracy:
+        reached = self._rule.target_accuracy is not None and judged.accuracy >= self._rule.target_accuracy
+        if reached and (worker is None or self._may_end(worker, TARGET_REACHED)):
             self.stop(TARGET_REACHED, target_reached=True)
 
     def left(self, reason: str) -> None:

@@ -171,6 +171,7 @@ class RunRules:
     model_on_servers  the servers hold the model, so no worker is needed for the last one
     done              leased samples that were finished before this run was resumed
     own_results       who is expelled for results that only it sees
+    own_loops         workers run a script, which may draw samples, report evaluations and ask for the end of the run
     """
 
     stop: StopRule = field(default_factory=StopRule)
@@ -182,6 +183,7 @@ class RunRules:
     model_on_servers: bool = False
     done: Data = ()
     own_results: OwnResultRule = NOBODY_EXPELLED
+    own_loops: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,10 @@ class EndRun:
     reason: bounds.Name
 
 
+OF_SCRIPTS = (Draw, Reported, ShareValue, EndRun)
+"""What only a script's loop sends; a run of `paceline train` has none."""
+
+
 @message("control.OwnResult", plane="control")
 class OwnResult:
     """Tells whether result `number` of its sender, from 1, is finite: sent if it is not, and for the next one that is.

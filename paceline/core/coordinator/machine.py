@@ -34,7 +34,7 @@ from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
 from paceline.core.coordination.operator_orders import OperatorOrder, OperatorOrders
 from paceline.core.coordination.party import Party
-from paceline.core.coordination.roster import ProgressTotals, RunRoster
+from paceline.core.coordination.roster import Majority, ProgressTotals, RunRoster
 from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.coordinator.bring_up import TRAINING_AND_AFTER, BringUp, RunPlanner, TrainingParts
@@ -48,6 +48,8 @@ from paceline.core.trace import LEFT_UNTRAINED, Decided, Record
 
 STUCK_STEPS = 20.0
 """A worker counts as stuck when one step takes as long as this many of its usual ones (and `stuck_after_s`)."""
+SAME_FAILURE_S = 600.0
+"""Seconds within which most workers have to fail in the same way, for the run to fail."""
 SHARED_MAX = 1000
 """Names under which loops may share values; further ones are discarded."""
 
@@ -100,6 +102,7 @@ class CoordinatorMachine:
         self._operator = OperatorOrders(run, self.elasticity, self.ending)
         self._evaluator = EvaluatorLives(run, self.recovery, self.ending, rules.dead_after_s)
         self.starts = ProcessStarts(run, rules.start_after_s)
+        self._failures = Majority(SAME_FAILURE_S)
         parts = TrainingParts(self.elasticity, self.ending, self._evaluator)
         self._bring_up = BringUp(run, planner, parts, snapshots)
 
@@ -250,6 +253,8 @@ class CoordinatorMachine:
             self.elasticity.hello(src, hello)
 
     def _while_training(self, src: Party, message: Any) -> None:
+        if isinstance(message, loop_messages.OF_SCRIPTS) and not self._rules.own_loops:
+            raise ProtocolError(f"{src} sent {type(message).__name__}, which is for scripts")
         match message:
             case control.Aware(view=view):
                 self.acknowledged(src, view)
@@ -289,11 +294,10 @@ class CoordinatorMachine:
                 run.decide.send([src], drawn)
             case loop_messages.Reported(accuracy=accuracy, loss=loss):
                 at, samples = run.now(), run.totals.samples
-                self.ending.evaluated(
-                    control.EvaluationReport(at=at, samples=samples, accuracy=accuracy, loss=loss, seconds=0.0)
-                )
+                report = control.EvaluationReport(at=at, samples=samples, accuracy=accuracy, loss=loss, seconds=0.0)
+                self.ending.evaluated(report, src)
             case loop_messages.EndRun(reason=reason):
-                self.ending.stop(f"{reason} ({src})")
+                self.ending.asked(src, reason)
 
     def _share_said(self, src: Party, said: loop_messages.ShareTrained | loop_messages.TakeShare) -> None:
         """Handles what a worker reports of its share of a data set, or asks for of the shares of others."""
@@ -369,15 +373,16 @@ class CoordinatorMachine:
         """Handles a party's report of its own error: the party is lost, or the run fails.
 
         sender                                   then
-        worker whose claims were rejected        it is lost, as if it had been killed
-        worker, after training has finished      it is lost; the others can save the model without it
+        worker that the run survives             it is lost, as if it had been killed
         worker that is still joining             it is lost, and may try again
-        anybody else                             the run fails: mostly it is a bug in the script, which all have
+        most workers, in the same way            the run fails: it is a bug in the script, which all have
+        anybody else                             the run fails
         """
         roster = self.run.roster
         refused = self._strikes.refused(src) or src in roster.banned
-        ending = self.phase is RunPhase.FINISHING
-        alone = src.kind == "worker" and (refused or ending) and self.survives(src)
+        alone = src.kind == "worker" and self.survives(src)
+        if alone and self.run.state.training and not refused:
+            alone = not self._failures.reached(failed.cause, src, roster.training, self.run.now())
         if alone or src in roster.joining:
             self.lost(src, failed.cause)
         else:

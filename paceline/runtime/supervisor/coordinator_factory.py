@@ -59,6 +59,7 @@ def make_coordinator(
         min_workers=cluster.min_workers,
         done=setup.done,
         own_results=config.own_result_rule(),
+        own_loops=not trains,
         model_on_servers=config.scheme().model_of(cluster.servers) == "servers",
     )
     size = RunSize(cluster.workers, cluster.servers, setup.evaluator, not_started)

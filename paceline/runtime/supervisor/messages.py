@@ -9,6 +9,7 @@ from paceline.config import Config
 from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
 from paceline.core.trace import (
+    ASKS_FOR_END,
     LEFT_UNTRAINED,
     NO_STEPS,
     NOT_SAVED,
@@ -106,7 +107,7 @@ class MessagesForUser:
                 return self._line_of_member(Party.parse(record.party), record)
             case Decided(party=who, verdict=verdict, reason=reason) if who == OPERATOR:
                 return f"operator: {verdict}: {reason}"
-            case Decided(verdict=verdict) if verdict in (NOT_SAVED, LEFT_UNTRAINED):
+            case Decided(verdict=verdict) if verdict in (NOT_SAVED, LEFT_UNTRAINED, ASKS_FOR_END):
                 return record.reason
             case Decided(verdict=verdict) if verdict == NO_STEPS:
                 return f"worker {record.rank} {verdict}: {record.reason}"

@@ -334,7 +334,10 @@ class Pace:
 
     # ---- the end -----------------------------------------------------------------------------------------
     def stop(self, reason: str = "the loop has asked for it") -> None:
-        """Ends the run for all workers; each leaves after the step it is at."""
+        """Ends the run for all workers, each after the step it is at, where this worker decides (`decides`).
+
+        Any other worker leaves after its step, and the run goes on until most workers have asked.
+        """
         self._worker.end.asked = reason
         self._worker.tell(loop_messages.EndRun(reason=reason[:REASON_MAX]))
 

@@ -22,7 +22,7 @@ from paceline.core.coordination.decisions import (
 from paceline.core.coordination.lifecycle import RunPhase, RunRules, RunSize, StopRule
 from paceline.core.coordination.party import EVALUATOR, Party, server, worker
 from paceline.core.coordinator.bring_up import PlanRequest
-from paceline.core.coordinator.machine import CoordinatorMachine
+from paceline.core.coordinator.machine import SAME_FAILURE_S, CoordinatorMachine
 from paceline.core.errors import ProtocolError
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
@@ -185,14 +185,73 @@ def test_what_no_party_may_say_is_refused_and_expels_a_worker_only_while_it_trai
         driver.machine.told(S0, control.Stop(reason="mine"))
 
 
-def test_an_error_of_a_worker_whose_claims_were_refused_ends_only_its_own_part() -> None:
-    failed = control.Failed(cause="a bug", details="")
-    driver = Driver(workers=3).trains()
-    (failure,) = driver.told(W0, failed)
+def failed(cause: str) -> control.Failed:
+    return control.Failed(cause=cause, details="")
+
+
+def test_an_error_that_one_worker_has_is_its_loss_and_one_that_most_have_fails_the_run() -> None:
+    driver = Driver(workers=5).trains()
+    for who, cause in ((W0, "MemoryError: 512 bytes"), (W1, "KeyError: 'x'"), (W2, "MemoryError: 8 bytes at 0x8f")):
+        assert changes(driver.told(who, failed(f"{who}: {cause}"))) == [(str(who), "lost")]
+    (failure,) = driver.told(worker(3), failed("worker 3: MemoryError: 64 bytes"))
     assert isinstance(failure, RunFailure)
-    assert failure.kind is FailureKind.ERROR
+    assert (failure.who, failure.kind) == (worker(3), FailureKind.ERROR)
+
+
+def test_errors_that_are_the_same_but_far_apart_are_losses() -> None:
+    driver = Driver(workers=3).trains()
+    assert changes(driver.told(W0, failed("worker 0: no memory"))) == [("worker 0", "lost")]
+    driver.now = SAME_FAILURE_S + 1
+    assert changes(driver.told(W1, failed("worker 1: no memory"))) == [("worker 1", "lost")]
+
+
+def test_two_of_three_that_fail_in_the_same_way_fail_the_run() -> None:
+    driver = Driver(workers=3).trains()
+    driver.told(W2, failed("worker 2: no such name"))
+    (failure,) = driver.told(W0, failed("worker 0: no such name"))
+    assert isinstance(failure, RunFailure)
+
+
+def test_an_error_of_a_worker_whose_claims_were_refused_ends_only_its_own_part() -> None:
+    driver = Driver(workers=3).trains()
+    driver.told(W0, failed("worker 0: a bug"))
     driver.strikes.strike(W1, "a lie")
-    assert changes(driver.told(W1, failed)) == [("worker 1", "lost")]
+    assert changes(driver.told(W1, failed("worker 1: a bug"))) == [("worker 1", "lost")]
+
+
+def test_a_loop_ends_the_run_where_it_decides_or_most_loops_ask() -> None:
+    end = loop_messages.EndRun(reason="enough")
+    driver = Driver(workers=5).trains()
+    assert sent(driver.told(W1, end), control.Stop) == []
+    assert sent(driver.told(W1, end), control.Stop) == [], "asking twice is asking once"
+    driver.told(W1, control.Left(reason="enough"))
+    assert sent(driver.told(W2, end), control.Stop) == []
+    assert sent(driver.told(worker(3), end), control.Stop) != []
+
+    driver = Driver(workers=3).trains()
+    assert sent(driver.told(W0, end), control.Stop) == [(W0, W1, W2)]
+
+    driver = Driver(workers=3).trains()
+    driver.machine.lost(W0, "it was killed")
+    driver.taken()
+    assert sent(driver.told(W1, end), control.Stop) == [(W1, W2)], "the lowest rank that is there decides"
+
+
+def test_a_loop_that_reports_the_target_ends_the_run_on_the_same_condition() -> None:
+    driver = Driver(workers=3, stop=StopRule(target_accuracy=0.9)).trains()
+    reached = loop_messages.Reported(accuracy=1.0, loss=0.0)
+    assert sent(driver.told(W2, reached), control.Stop) == []
+    assert sent(driver.told(W0, reached), control.Stop) == [(W0, W1, W2)]
+
+
+@pytest.mark.parametrize(
+    "message", [loop_messages.EndRun(reason="mine"), loop_messages.Reported(accuracy=1.0, loss=0.0)]
+)
+def test_where_no_script_runs_a_worker_may_not_send_what_scripts_send(message: Any) -> None:
+    driver = Driver(workers=3, own_loops=False).trains()
+    driver.told(W0, message)
+    assert driver.strikes.given == [(W0, f"worker 0 sent {type(message).__name__}, which is for scripts", True)]
+    assert not driver.machine.stopping
 
 
 def test_a_connection_that_broke_the_protocol_is_a_strike_while_workers_train() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
+from paceline.core.trace import ASKS_FOR_END
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data
 
@@ -28,14 +31,40 @@ def test_one_loop_ends_the_run_for_all_and_the_summary_says_why(out: Path, schem
         for x, y in pace.batches(DATA, 8, epochs=None):
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
-            if pace.rank == 1 and pace.steps == 5:
+            if pace.rank == 0 and pace.steps == 5:
                 pace.stop("patience ran out")
         assert pace.over
 
     summary, models = run_loops(out, scheme, loop)
-    assert summary.reason == "patience ran out (worker 1)"
-    assert summary.workers[1].steps == 5
-    torch.testing.assert_close(nn.utils.parameters_to_vector(models[0].parameters()), vector(models[2]))
+    assert summary.reason == "patience ran out (worker 0)"
+    assert summary.workers[0].steps == 5
+    torch.testing.assert_close(nn.utils.parameters_to_vector(models[1].parameters()), vector(models[2]))
+
+
+def test_one_that_does_not_decide_leaves_alone_and_most_workers_end_the_run(out: Path) -> None:
+    alone = threading.Event()
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        while not pace.over:
+            if pace.rank == 3:
+                pace.stop("mine")
+                alone.set()
+                break
+            train_one(model, pace)
+            if pace.rank > 0 and alone.is_set() and pace.steps >= 5:
+                pace.stop("ours")
+
+    summary, _ = run_loops(out, "asp", loop, workers=4)
+    assert re.fullmatch(r"ours \(worker [12]\)", summary.reason)
+    asked = [
+        row["reason"]
+        for row in map(json.loads, (out / "trace.jsonl").read_text().splitlines())
+        if row.get("verdict") == ASKS_FOR_END
+    ]
+    assert asked[0] == (
+        "worker 3 asks for the end of the run (mine); it goes on until worker 0 does, or most workers do"
+    )
+    assert len(asked) == 2
 
 
 def vector(model: nn.Module) -> torch.Tensor:
