@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -123,30 +124,52 @@ pace.close()
     assert "steps by worker: 0: 2, 1: 2" in out
 
 
-def test_an_error_in_one_script_ends_all_and_is_told_first(launch: Launch) -> None:
+def test_an_error_in_all_scripts_fails_the_run_and_is_its_last_line(launch: Launch) -> None:
     lines = """
 for i in range(10**9):
-    if i == 5 and pace.rank == 1:
+    if i == 5:
         raise ValueError("a bad sample")
     step()
 """
     code, out, err = ended(launch(lines))
     assert code == 1
-    assert err[0] == "paceline: worker 1: ValueError: a bad sample; kept: summary.json"
+    assert re.fullmatch("paceline: worker [01]: ValueError: a bad sample; kept: summary.json", err[-1])
     assert '[worker 1]     raise ValueError("a bad sample")' in out
 
 
-def test_a_bad_exit_code_in_one_script_ends_all_at_once(launch: Launch) -> None:
-    """The others would train for ever."""
+@pytest.mark.parametrize(
+    ("fails", "why"),
+    [
+        ("raise MemoryError('too large')", "MemoryError: too large"),
+        ("torch.empty(1 << 50)", "RuntimeError: .*"),
+        ("sys.exit(3)", "its script ended with exit code 3"),
+    ],
+)
+def test_an_error_in_one_script_is_the_loss_of_its_worker(launch: Launch, fails: str, why: str) -> None:
+    lines = f"""
+for i in range(40):
+    if i == 5 and pace.rank == 1:
+        {fails}
+    step()
+pace.close()
+print("worker", pace.rank, "is done")
+"""
+    code, out, err = ended(launch(lines, "--restarts", "0"))
+    assert code == 0
+    assert re.search(rf"worker 1 \(.*\) lost after \d+ steps: worker 1: {why}; 1 of 2 continue", "\n".join(err))
+    assert "[worker 0] worker 0 is done" in out
+
+
+def test_a_bad_exit_code_in_all_scripts_fails_the_run(launch: Launch) -> None:
     lines = """
 while True:
-    if pace.steps == 5 and pace.rank == 1:
+    if pace.steps == 5:
         sys.exit(3)
     step()
 """
     code, _, err = ended(launch(lines))
     assert code == 1
-    assert err[0] == "paceline: worker 1: its script ended with exit code 3; kept: summary.json"
+    assert re.fullmatch("paceline: worker [01]: its script ended with exit code 3; kept: summary.json", err[-1])
 
 
 def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -69,21 +71,35 @@ def test_one_that_never_steps_hangs_nobody(out: Path, scheme: str) -> None:
     assert (steps[1], sum(steps)) == (0, 24), "the others train its share"
 
 
-def test_an_error_in_one_loop_ends_the_run_and_is_named(out: Path) -> None:
-    data = toy_data()
-
+def fails_on(ranks: tuple[int, ...]) -> Callable[[Pace, nn.Module], None]:
     def loop(pace: Pace, model: nn.Module) -> None:
-        for step, (x, y) in enumerate(pace.batches(data, 8, epochs=None)):
-            if pace.rank == 1 and step == 3:
+        for step, (x, y) in enumerate(pace.batches(toy_data(), 8, epochs=4)):
+            if pace.rank in ranks and step == 3:
                 raise ZeroDivisionError("the user's own")
             nn.functional.cross_entropy(model(x), y).backward()
             pace.step()
 
+    return loop
+
+
+def test_an_error_in_all_loops_fails_the_run_and_is_named(out: Path) -> None:
     with pytest.raises(RunFailed) as caught:
-        run_loops(out, "bsp", loop)
-    first = str(caught.value).splitlines()[0]
-    assert "worker 1" in first
-    assert "ZeroDivisionError: the user's own" in first
+        run_loops(out, "bsp", fails_on((0, 1, 2)))
+    assert re.match(r"worker [012]: ZeroDivisionError: the user's own", str(caught.value))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd", "gosgd"])
+def test_an_error_in_one_loop_is_the_loss_of_its_worker(out: Path, scheme: str) -> None:
+    summary, _ = run_loops(out, scheme, fails_on((1,)), cluster={"restarts": 0})
+    assert summary.reason in ("epochs", "every worker was done")
+    rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
+    lost = [(row["party"], row["reason"]) for row in rows if row.get("event") == "lost"]
+    assert lost == [("worker 1", "worker 1: ZeroDivisionError: the user's own; 2 of 3 continue")]
+
+
+def test_an_error_of_one_fails_the_run_where_workers_carry_means_among_themselves(out: Path) -> None:
+    with pytest.raises(RunFailed, match="worker 1: ZeroDivisionError: the user's own"):
+        run_loops(out, "bsp", fails_on((1,)), servers=0, cluster={"allreduce": "ring"})
 
 
 def leaves_by_exit(code: int) -> Callable[[Pace, nn.Module], None]:
@@ -92,7 +108,7 @@ def leaves_by_exit(code: int) -> Callable[[Pace, nn.Module], None]:
             for x, y in pace.batches(toy_data(), 8, epochs=2, partition="uniform"):
                 nn.functional.cross_entropy(model(x), y).backward()
                 pace.step()
-                if pace.rank == 1 and pace.steps == 2:
+                if pace.rank > 0 and pace.steps == 2:
                     sys.exit(code)
 
     return loop
@@ -101,8 +117,8 @@ def leaves_by_exit(code: int) -> Callable[[Pace, nn.Module], None]:
 def test_system_exit_out_of_the_context_is_a_good_end_with_code_0_and_a_failure_with_another(out: Path) -> None:
     summary, _ = run_loops(out / "good", "asp", leaves_by_exit(0))
     steps = [worker.steps for worker in summary.workers]
-    assert (steps[1], sum(steps)) == (2, 24), "the others train the rest of its share"
-    with pytest.raises(RunFailed, match=r"worker 1: SystemExit: 3"):
+    assert (steps[1:], sum(steps)) == ([2, 2], 24), "worker 0 trains the rest of their shares"
+    with pytest.raises(RunFailed, match=r"worker [12]: SystemExit: 3"):
         run_loops(out / "bad", "asp", leaves_by_exit(3))
 
 
