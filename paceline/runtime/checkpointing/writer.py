@@ -329,10 +329,10 @@ class CheckpointWriter:
             self._ask_workers(self._next_round(ahead) if self._by_round else None)
         workers = self._of_workers()
         if self._by_round and workers:
-            # A worker that has left still shows the state it left with. The lead is the first worker that is up to
-            # date, or one round behind at most.
-            newest = max(of["clock"] for of in workers.values())  # one that has left shows for ever what it had
-            lead = min(rank for rank, of in workers.items() if of["clock"] >= newest - 1)
+            # The lead is the first worker that is up to date, or one round behind at most. One that has left (`whole`
+            # is in its last state alone) still shows the state it left with, which lacks what others trained since.
+            newest = max(of["clock"] for of in workers.values())
+            lead = min(rank for rank, of in workers.items() if of["clock"] >= newest - ("whole" not in of))
             facts = {name: workers[lead][name] for name in ("numbers", "lock_step")}
             facts["samples_seen"] = workers[lead].get("common", {}).get("samples_seen", 0)
             facts |= {"vectors": workers[lead]["model"], "version": workers[lead]["clock"], "lead": lead}

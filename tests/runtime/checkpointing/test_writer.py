@@ -138,11 +138,18 @@ def test_the_last_checkpoint_comes_after_the_one_that_is_captured(tmp_path: Path
 
 
 class Workers(Node):
-    """Each shows where it stands and one vector of its own, until it is `lost`."""
+    """Each shows where it stands and one vector of its own, until it is `lost`; those of `left` show their last."""
 
-    def __init__(self, states: Sequence[SliceState], clocks: Sequence[int], model: Sequence[str], lost: int) -> None:
+    def __init__(
+        self,
+        states: Sequence[SliceState],
+        clocks: Sequence[int],
+        model: Sequence[str],
+        lost: int,
+        left: Sequence[int] = (),
+    ) -> None:
         super().__init__(states)
-        self.clocks, self.model, self.lost = clocks, model, lost
+        self.clocks, self.model, self.lost, self.left = clocks, model, lost, left
 
     def read_published(self, to: Any, what: str) -> PublishedState:
         name = what.rpartition("/")[2]
@@ -153,6 +160,7 @@ class Workers(Node):
             entries = {at: [at, 32 * at, ["AAAA"]] for at in (clock - 1, clock)}
             more = {"model": self.model, "numbers": {}, "lock_step": True, "counts": {}, "common": {}}
             of = {"vectors": names, "clock": clock, "entries": entries, **(more if self.model else {"counts": {}})}
+            of |= {"whole": False} if to in self.left else {}
             return PublishedState(v=NOTHING, facts=json.dumps(of))
         if to == self.lost and name == "buffers":
             raise PeerLost(f"worker {to}")
@@ -243,9 +251,17 @@ def test_without_the_one_that_speaks_for_all_there_is_no_checkpoint(tmp_path: Pa
 
 
 def test_a_worker_that_has_left_does_not_speak_for_those_who_go_on(tmp_path: Path) -> None:
-    for clocks, lead in (((2, 9, 9), 1), ((8, 9, 9), 0), ((2, 3, 9), 2)):
-        out = tmp_path / str(lead)
-        keeper(out, Workers([], clocks, (WEIGHTS,), -1), NOWHERE).save(0.5)
+    cases: list[tuple[tuple[int, ...], tuple[int, ...], int]] = [
+        ((2, 9, 9), (), 1),
+        ((8, 9, 9), (), 0),
+        ((2, 3, 9), (), 2),
+        ((8, 9, 9), (0,), 1),
+        ((7, 8, 9), (0, 1, 2), 2),
+        ((9, 9, 9), (0, 1), 0),
+    ]
+    for case, (clocks, left, lead) in enumerate(cases):
+        out = tmp_path / str(case)
+        keeper(out, Workers([], clocks, (WEIGHTS,), -1, left), NOWHERE).save(0.5)
         folder = FolderStore(out / "checkpoints")
         start = ResumePoint(config(out, 0), folder, 1, folder.verify(1))
         assert (start.facts["lead"], start.facts["version"]) == (lead, clocks[lead])
