@@ -55,6 +55,20 @@ class Unexpected(ProtocolError, TypeError):  # noqa: N818  a message, not a faul
     """Says that a message arrived which the receiving role does not take."""
 
 
+NOT_BY_A_MESSAGE = (MemoryError, OSError)
+"""What a machine raises when it has no memory or a broken disk, whatever message is handled then."""
+
+
+def may_be_of_message(error: Exception) -> bool:
+    """Returns True if a message may have caused `error`, which a role has raised while it handled that message.
+
+    An error that is meant for the user is about the run, such as that it has diverged. `OutOfMemoryError` is torch's.
+    """
+    if isinstance(error, PacelineError):
+        return isinstance(error, ProtocolError)
+    return not isinstance(error, NOT_BY_A_MESSAGE) and type(error).__name__ != "OutOfMemoryError"
+
+
 def ends_well(error: BaseException | None) -> bool:
     """Returns True if `error` is SystemExit with exit code 0."""
     return isinstance(error, SystemExit) and not error.code

@@ -6,6 +6,7 @@ A driver calls a role from outside and never the other way round:
     on                     a message has arrived: returns the messages to send, and never waits
     on_worker_left,
     on_worker_joined       the membership has changed
+    on_refused             a message of another worker was dropped
     on_rollback            servers went back to a snapshot
     last_exchange          the last one of a worker that ends: no more local work, but all else
     leave, finish          this worker, or this phase of the run, ends
@@ -101,6 +102,7 @@ class RoleContext:
     rounds: on a shard, makes rounds with a robust mean, from their members; None where the plain mean is used.
     settled: on one shard of all, is told what became of contributions of leased data: rank, fate, which samples.
     samples_seen: samples that all workers trained before this run began (a resumed run begins above 0).
+    refuses: counts a false claim that the role has found: a worker's rank, and what is wrong; None where nobody does.
     contributing: on a shard, is told before each update whose contributions it is made of.
     most_samples: the most samples one contribution can have, by the scheme and the plan; 0 where that is not known.
     offset, length: on a shard, the place of its first element in the model, and the elements of the whole model; 0 and
@@ -120,6 +122,7 @@ class RoleContext:
     rounds: Callable[[Iterable[int]], Any] | None = None
     settled: Callable[[int, str, Data], None] | None = None
     samples_seen: int = 0
+    refuses: Callable[[int, str], None] | None = None
     contributing: Callable[[Collection[int]], None] | None = None
     most_samples: int = 0
     offset: int = 0
@@ -203,6 +206,13 @@ class Role:
 
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         """Worker `rank` takes part from now on: its next message comes from a fresh role."""
+        yield from ()
+
+    def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Tell | Reply]:
+        """A worker is told that `message` of worker `rank` was dropped, which may have been what others wait for.
+
+        Servers have such a worker expelled. Workers have nobody expelled, so it is still there.
+        """
         yield from ()
 
     def on_evaluation(self, now: float, accuracy: float) -> Iterator[Tell | Reply]:

@@ -30,7 +30,10 @@ class Vector(Protocol):
 
 
 class Ghost:
-    """A vector with a size and no numbers, so that a timing-only run of thousands of workers needs no memory."""
+    """A vector with a size and no numbers, so that a timing-only run of thousands of workers needs no memory.
+
+    Arithmetic raises ValueError where lengths differ, as it does with numbers.
+    """
 
     __slots__ = ("_length", "nbytes")
 
@@ -47,6 +50,8 @@ class Ghost:
         return self if length == self._length else Ghost(length)
 
     def _same(self, _other: object) -> Ghost:
+        if isinstance(_other, Ghost) and _other._length != self._length:
+            raise ValueError(f"vectors of {self._length} and {_other._length} elements do not go together")
         return self
 
     __add__ = __sub__ = __mul__ = __rmul__ = __truediv__ = __pow__ = _same

@@ -38,7 +38,6 @@ from paceline.core.local.topology import BIPARTITE, is_active, passive_beside
 from paceline.core.message import INCREMENT, STATE, Nature, message
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
 
 
 @message("adpsgd.Average")
@@ -47,7 +46,7 @@ class Average:
 
     carries: ClassVar[Nature] = STATE
 
-    x: Vector
+    x: bounds.Whole
     weight: bounds.Weight
 
 
@@ -57,7 +56,7 @@ class Moved:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    d: Vector
+    d: bounds.Whole
 
 
 @message("adpsgd.Declined")

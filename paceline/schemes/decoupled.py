@@ -57,7 +57,7 @@ from typing import Any, ClassVar
 
 from paceline.core.adaptive.step_times import Ranked, Smoothing
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Ticket, Wait
-from paceline.core.errors import ConfigError
+from paceline.core.errors import ConfigError, Unexpected
 from paceline.core.local.local_sgd import Trainer
 from paceline.core.local.pending_fragment import PendingFragment
 from paceline.core.message import INCREMENT, STATE, Nature, keyword_record, message
@@ -67,7 +67,7 @@ from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, cut, is_finite, splice
+from paceline.core.vector import cut, is_finite, splice
 
 SPEED = Smoothing("median", 3)
 """Of a learner's turns. A turn may be one step: by one lucky step it would be the fastest, and turns come too often."""
@@ -91,7 +91,7 @@ class LearnerFragment(Numbered):
 
     carries: ClassVar[Nature] = INCREMENT
 
-    delta: Vector
+    delta: bounds.Fragment
     offset: bounds.Elements
     series: bounds.Count
     turn: bounds.Count
@@ -119,7 +119,7 @@ class MergedFragment:
 
     carries: ClassVar[Nature] = STATE
 
-    theta: Vector
+    theta: bounds.Fragment
     series: bounds.Count
     version: bounds.Count
     turn: bounds.Count
@@ -366,6 +366,11 @@ class Decoupled(Scheme):
             if src not in self.clocks:
                 return  # it has left; what was still on its way changes nothing
             match message:
+                case LearnerFragment(series=series, delta=delta) if series < len(self.parts):
+                    if len(delta) != (own := _length(self.parts[series])):
+                        what = f"LearnerFragment: the length of delta is {len(delta)}, which has to be {own}"
+                        raise Unexpected(what)
+                    yield from self.take(now, src, message)
                 case LearnerFragment():
                     yield from self.take(now, src, message)
                 case OverlapOver():

@@ -209,6 +209,13 @@ class HALoS(WithRankGroups):
                 yield from self.local.on_worker_left(now, self.map.number_of[rank])
                 yield from self.go_on()
 
+        def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Tell | Reply]:
+            """Goes on without a member of the region, until it enters again."""
+            self.early.pop(rank, None)
+            if self.local is not None and self.map.group_of[rank] == self.group:
+                yield from self.local.on_worker_left(now, self.map.number_of[rank])
+                yield from self.go_on()
+
         def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             yield from super().on_worker_joined(now, rank)
             if self.local is not None and self.map.group_of[rank] == self.group:

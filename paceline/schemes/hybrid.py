@@ -48,7 +48,7 @@ from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, weighted_mean
+from paceline.core.vector import weighted_mean
 
 
 @message("hybrid.Ended")
@@ -56,7 +56,7 @@ class PhaseEnded:
     """`phase` is over for me; its model as I know it, and what that counts."""
 
     phase: bounds.Count
-    w: Vector
+    w: bounds.Whole
     weight: bounds.Weight
 
 
@@ -64,7 +64,7 @@ class PhaseEnded:
 class PhaseBegin:
     """The next phase begins, from `w`."""
 
-    w: Vector
+    w: bounds.Whole
 
 
 GONE, CAME = object(), object()

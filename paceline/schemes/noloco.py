@@ -41,7 +41,7 @@ from paceline.core.message import STATE, Nature, message
 from paceline.core.role import RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, is_finite
+from paceline.core.vector import is_finite
 
 
 @message("noloco.Part")
@@ -50,8 +50,8 @@ class PairPart:
 
     carries: ClassVar[Nature] = STATE
 
-    phi: Vector
-    theta: Vector
+    phi: bounds.Whole
+    theta: bounds.Whole
     counts: bounds.Mass
     round: bounds.RoundNumber
 

@@ -52,7 +52,7 @@ from paceline.core.role import Role, RoleContext
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, is_finite
+from paceline.core.vector import is_finite
 
 DIVISION, RANDOM = "division", "random"
 PARTS_MAX = 2
@@ -87,7 +87,7 @@ class ReducePart:
 
     carries: ClassVar[Nature] = STATE
 
-    x: Vector
+    x: bounds.Whole
     counts: bounds.Mass
     round: bounds.RoundNumber
 

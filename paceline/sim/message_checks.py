@@ -14,19 +14,18 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import COORDINATOR, Party
-from paceline.core.validation.bounds import REPEATS_MAX, Range, bounds_of
+from paceline.core.errors import may_be_of_message
+from paceline.core.validation.bounds import REPEATS_MAX, Length, Range, bounds_of
 from paceline.core.validation.message_admission import MessageAdmission, Strike, limits_of
 from paceline.core.validation.message_checker import STRIKES
+from paceline.sim.checking.invariants import InvariantBroken, Invariants
 from paceline.sim.driver_protocol import SimulationDriver
 from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.processes import SimulatedProcess
-
-if TYPE_CHECKING:
-    from paceline.sim.checking.invariants import Invariants
 
 Process = tuple[str, int]
 
@@ -64,15 +63,21 @@ class SimulatedMessageChecks:
     def admitted(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> Any | None:
         """Returns the message as the role of `party` is given it, or None if it is dropped."""
         receiver = self._of(party)
-        w = party.role.w
-        length = len(w) if party.kind == "server" and w is not None else 0
-        faulty = receiver.admission.admit(src.who, message, length=length)
+        faulty = receiver.admission.admit(src.who, message, length=self._held(party))
         if faulty is not None:
             message = faulty.near
             self._report(receiver, faulty.strike, at_once=message is None)
         if src.kind == "worker" and src.me in self._sim.liars and message is not None:
             self._look_for_no_number(party, src, message)
+            self._look_for_a_wrong_length(party, src, message)
         return message
+
+    def _held(self, party: SimulatedProcess) -> int:
+        """Returns the elements of the model that `party` holds: a server's slice, or all; 0 for the coordinator."""
+        if party.kind == "server":
+            part = self._sim.world.shards[party.me]
+            return int(part.stop - part.start)
+        return 0 if party.kind == "coordinator" else self._sim.length
 
     def _look_for_no_number(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Raises InvariantBroken if a role is given a NaN of a liar in a field that has a range."""
@@ -81,6 +86,25 @@ class SimulatedMessageChecks:
             if value != value and self._sim.invariants:
                 what = f"{party.name} takes {type(message).__name__}.{name} = {value} of {src.name}"
                 raise self._sim.invariants.broken(what)
+
+    def _look_for_a_wrong_length(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
+        """Raises InvariantBroken if a role is given a vector of a liar that is not as long as it has to be."""
+        held = self._held(party)
+        for name, bound in bounds_of(type(message)).items() if held else ():
+            if not isinstance(bound, Length):
+                continue
+            found = len(getattr(message, name))
+            if (found > held or (bound.exact and found < held)) and self._sim.invariants:
+                what = f"{party.name} takes {type(message).__name__}.{name} of {found} elements of {src.name}"
+                raise self._sim.invariants.broken(f"{what}, and holds {held}")
+
+    def lets_role_fail(self, party: SimulatedProcess, src: SimulatedProcess, message: Any, error: Exception) -> bool:
+        """Returns True, and gives `src` a strike, if it is a liar and its message may have caused `error`."""
+        lied = src.kind == "worker" and src.me in self._sim.liars and src is not party
+        if not lied or isinstance(error, InvariantBroken) or not may_be_of_message(error):
+            return False
+        self.strike(self._of(party), src.who, f"{type(message).__name__}: {error!r}", at_once=True)
+        return True
 
     def planned(self, party: SimulatedProcess, plan: control.Plan, *, late: bool) -> None:
         """Sets the bounds of `plan` at `party`, which was told it."""
@@ -93,6 +117,11 @@ class SimulatedMessageChecks:
     def servers_went_back(self, party: SimulatedProcess) -> None:
         """Lets `party` know that servers are in an earlier state."""
         self._of(party).admission.servers_went_back()
+
+    def refused_by_role(self, name: str, rank: int, why: str) -> None:
+        """Counts a false claim of worker `rank` that a role of the process called `name` has found in its messages."""
+        receiver = next(of for (known, _), of in reversed(self._receivers.items()) if known == name)
+        self.strike(receiver, self._sim.world.workers[rank].who, why)
 
     def strike(self, receiver: CheckingProcess, src: Party, why: str, *, at_once: bool = False) -> None:
         """Counts a false claim of `src` that `receiver` has found itself; `at_once`: it suffices to expel a worker."""

@@ -192,7 +192,7 @@ class Messaging:
                 call.sending_s = max(call.sending_s, at - self._sim.now)
             return call
         party = parties[0]
-        if self._lies:
+        if self._lies and party is not incarnation.party:  # what a live worker sends itself passes no check
             (message,) = self._said(incarnation.party, [message])
         at = self._post(incarnation.party, party, message, self.asked, (party, call, message))
         if self._sim.trace:
@@ -202,24 +202,29 @@ class Messaging:
     def _asked(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
         """Delivers a call at `party`, and carries out what its role yields in response.
 
-        The call is opened before the message is checked. So a worker whose message was rejected waits, and is not
-        answered; it is expelled or found by its timeout.
+        The call is opened before the message is checked. So a worker whose message a server rejected waits, and is not
+        answered; it is expelled. Workers decline what they reject.
         """
         if not party.here:
             self._sim.members.asked_in_vain(party, call)
             return
         party.admit(call)
-        if (
-            self._message_checks is not None
-            and (message := self._message_checks.admitted(party, call.incarnation.party, message)) is None
-        ):
-            return
+        if self._message_checks is not None:
+            admitted = self._message_checks.admitted(party, call.incarnation.party, message)
+            if admitted is None:
+                self._goes_on_without(party, call.incarnation.party, message, call)
+                return
+            message = admitted
         on = party.on
-        for effect in on(self._sim.now + party.skew_s, call.incarnation.rank, message):
-            if type(effect) is Reply:
-                self._reply(party, effect.to, effect.message)
-            else:
-                self.say(party, effect)
+        try:
+            for effect in on(self._sim.now + party.skew_s, call.incarnation.rank, message):
+                if type(effect) is Reply:
+                    self._reply(party, effect.to, effect.message)
+                else:
+                    self.say(party, effect)
+        except Exception as error:
+            self._fails_a_role(party, call.incarnation.party, message, error)
+            self._goes_on_without(party, call.incarnation.party, message, call)
 
     def _asked_over_links(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
         """Does `_asked` where messages may be lost, in the order of a live process.
@@ -230,9 +235,17 @@ class Messaging:
         if self._incoming.had(party, call):
             return
         if self._message_checks is not None:
-            message = self._message_checks.admitted(party, call.incarnation.party, message)
-        if message is not None and self._incoming.takes(party, call):
-            self.say_all(party, party.on(self._sim.now + party.skew_s, call.incarnation.rank, message))
+            admitted = self._message_checks.admitted(party, call.incarnation.party, message)
+            if admitted is None:
+                self._goes_on_without(party, call.incarnation.party, message, call)
+                return
+            message = admitted
+        if self._incoming.takes(party, call):
+            try:
+                self.say_all(party, party.on(self._sim.now + party.skew_s, call.incarnation.rank, message))
+            except Exception as error:
+                self._fails_a_role(party, call.incarnation.party, message, error)
+                self._goes_on_without(party, call.incarnation.party, message, call)
 
     def _answered(self, call: PendingCall, message: Any, shard: int) -> None:
         """Takes the answer of one shard; the last missing one completes the call and resumes the worker that
@@ -283,10 +296,41 @@ class Messaging:
 
     def _heard(self, party: SimulatedProcess, src: SimulatedProcess, message: Any) -> None:
         """Delivers a Tell at `party`, unless its process is dead or the message is rejected."""
-        if self._message_checks is not None and party.hears:
-            message = self._message_checks.admitted(party, src, message)
-        if party.hears and message is not None:
+        if not party.hears:
+            return
+        if self._message_checks is not None:
+            admitted = self._message_checks.admitted(party, src, message)
+            if admitted is None:
+                self._goes_on_without(party, src, message)
+                return
+            message = admitted
+        try:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
+        except Exception as error:
+            self._fails_a_role(party, src, message, error)
+            self._goes_on_without(party, src, message)
+
+    def _goes_on_without(
+        self, party: SimulatedProcess, src: SimulatedProcess, message: Any, call: PendingCall | None = None
+    ) -> None:
+        """Lets a worker's role go on without a message that was dropped, as live. `call`: where it was one."""
+        if party.kind != "worker" or src.kind != "worker":
+            return
+        if call is not None and self._incoming is not None:
+            self._incoming.declines(party, call)
+        elif call is not None and call in party.open.get(src.me, ()):
+            party.open[src.me].remove(call)
+            self._sim.heap.push(self._sim.now, self.lost, call, party.name)
+        if self._sim.invariants and self._sim.invariants.mass:
+            self._sim.invariants.mass.heard(party, src.me, message)
+        self.say_all(party, party.role.on_refused(self._sim.now + party.skew_s, src.me, message))
+
+    def _fails_a_role(self, party: SimulatedProcess, src: SimulatedProcess, message: Any, error: Exception) -> None:
+        """Gives a liar a strike for the exception that the role of `party` raised over its message, as a live party
+        does. Raises `error` where the sender is honest: then the role is at fault.
+        """
+        if self._message_checks is None or not self._message_checks.lets_role_fail(party, src, message, error):
+            raise error
 
     def say_all(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> None:
         """Sends every effect that a role yielded, in order."""

@@ -172,6 +172,7 @@ class Simulation:
             own_result=self._own_result,
             shards=shards,
             most_samples=self.plan.contribution,
+            refuses=self.message_checks.refused_by_role if self.message_checks else None,
         )
         self.lender, self._limit, self.wish, self._tables, self.own_results = lender, limit, wish, tables, own_results
         self.leasing = SimulatedLeases(self, leases, work) if leases and SimulatedLeases.suits(self) else None

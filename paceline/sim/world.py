@@ -42,6 +42,7 @@ class World:
     settled           hears from shard 0 what became of leased samples
     shards            by server; equal ones by default
     most_samples      of one contribution; 0 if unknown
+    refuses           counts a false claim that a role has found: its process's name, the rank, and what is wrong
 
     Raises ConfigError when the scheme cannot run on such a cluster, or there are more servers than parameters.
     """
@@ -63,6 +64,7 @@ class World:
         own_result: Callable[[int, int, bool, bool], None] | None = None,
         shards: Sequence[ModelShard] = (),
         most_samples: int = 0,
+        refuses: Callable[[str, int, str], None] | None = None,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
         if cluster.servers > len(w0):
@@ -79,7 +81,7 @@ class World:
         homes = cluster.worker_placements()
         self._place["hosts"] = tuple(placement.host_name for placement in homes)
         self._place["sites"] = tuple(placement.host.site for placement in homes)
-        self._gate, self._rounds, self._settled = gate, rounds, settled
+        self._gate, self._rounds, self._settled, self._refuses = gate, rounds, settled, refuses
         self._checks_peers = gate(0) is not None
         self._update_factory, self._length = update_factory, len(w0)
         self._clocks = Random(f"{seed}/clocks")
@@ -126,6 +128,7 @@ class World:
         """
         # What all roles are lent lies in `_place`; `lent` is what servers get on top: gradient check, rounds, sample
         # reports.
+        lent |= self._refusing(name)
         place = RoleContext(me=me, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
         limit_s = self.cluster.skew_s
         skew_s = self._clocks.uniform(-limit_s, limit_s) if limit_s else 0.0
@@ -145,6 +148,10 @@ class World:
             self._own[rank] = OwnResults(partial(self._tells, rank))
         note: Any = self._place["note"]
         return {"gate": PeerCheck(rank, note) if self._checks_peers else None, "own": self._own.get(rank)}
+
+    def _refusing(self, name: str) -> dict[str, Any]:
+        """Returns what a role of the process called `name` is lent to report false claims, where these are counted."""
+        return {} if self._refuses is None else {"refuses": partial(self._refuses, name)}
 
     def _server(self, shard: int, placement: DevicePlacement, w0: Any) -> SimulatedProcess:
         """Makes server number `shard` with its part of `w0`. Without a server box it has a plain Role and carries means
@@ -209,7 +216,8 @@ class World:
         same_everywhere = self.scheme.model_of(len(self.servers)) == "any worker"
         w = peer.role.w if peer and same_everywhere else self.model()
         update = self._update_factory(self._length)
-        place = RoleContext(me=rank, w=w, update=update, **self._lent(rank), **self._place)  # type: ignore[arg-type]
+        lent = self._lent(rank) | self._refusing(old.name)
+        place = RoleContext(me=rank, w=w, update=update, **lent, **self._place)  # type: ignore[arg-type]
         role = type(old.role)(self.scheme, place)
         if peer:
             role.load_join_state(peer.role.join_state())

@@ -27,15 +27,15 @@ Patch = pytest.MonkeyPatch
 
 # ---- those that the fuzzer once missed ---------------------------------------------------------------------------
 def a_mean_forgets_the_weight_of_a_member(patch: Patch) -> None:
-    add = mean_server._Meeting.add
+    add = mean_server._Sum.add
 
-    def forgetful(self: Any, rank: int, part: Any, fault: Any) -> None:
+    def forgetful(self: Any, rank: int, part: Any) -> None:
         before = self.weight
-        add(self, rank, part, fault)
-        if len(self.counted) == 2:
+        add(self, rank, part)
+        if len(self.ranks) == 2:
             self.weight = before
 
-    patch.setattr(mean_server._Meeting, "add", forgetful)
+    patch.setattr(mean_server._Sum, "add", forgetful)
 
 
 def the_bound_and_its_declaration_are_off_by_one(patch: Patch) -> None:

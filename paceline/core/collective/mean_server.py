@@ -27,7 +27,7 @@ from paceline.core.errors import Diverged
 from paceline.core.message import INCREMENT, Nature, message
 from paceline.core.role import Role, RoleContext
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, sum_of_two, weighted_mean
+from paceline.core.vector import sum_of_two, weighted_mean
 
 
 @message("mean.Part")
@@ -36,7 +36,7 @@ class Part:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    v: Vector
+    v: bounds.OfOneLength
     among: bounds.Ranks
     tag: bounds.Name
     weight: bounds.Weight
@@ -54,9 +54,34 @@ class Averaged:
 
     carries: ClassVar[Nature] = INCREMENT
 
-    v: Vector
+    v: bounds.OfOneLength
     weight: bounds.MeanWeight
     series: bounds.Integer = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Sum:
+    """Holds the weighted sum of parts of one length, their weight, and who has sent them, in order of arrival."""
+
+    v: Any
+    weight: float
+    ranks: list[int]
+
+    def add(self, rank: int, part: Part) -> None:
+        """Adds one more part.
+
+        The first two are added in the order of their ranks, so two workers get the same bits in any order of arrival.
+        With more members the order of arrival shows in the last bits.
+        """
+        weighted = part.v * part.weight
+        alone = self.ranks[0] if len(self.ranks) == 1 else None
+        self.v = self.v + weighted if alone is None else sum_of_two(alone, self.v, rank, weighted)
+        self.weight += part.weight
+        self.ranks.append(rank)
+
+    def mean(self, series: int) -> Averaged:
+        """Returns the mean of the parts."""
+        return Averaged(v=weighted_mean(self.v, self.weight), weight=self.weight, series=series)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,16 +89,14 @@ class _Meeting:
     """A meeting is one mean that has not been answered yet, or one of the last that were.
 
     absent: who is still expected. counted: whose part has been taken, or who was excused. present: who waits for the
-    result, in order of arrival.
+    result, in order of arrival. sums: by length, what has been taken; the parts of honest members have all one length.
     """
 
     among: tuple[int, ...]
     tag: Hashable
     absent: set[int]
     series: int = 0
-    sum: Any = None
-    weight: float = 0.0
-    first: int | None = None  # whose part is all of the sum so far
+    sums: dict[int, _Sum] = field(default_factory=dict)
     counted: set[int] = field(default_factory=set)
     refused: bool = False  # a part with a weight was rejected
     present: dict[int, None] = field(default_factory=dict)  # a dict for its order
@@ -91,19 +114,33 @@ class _Meeting:
             return
         self.absent.discard(rank)
         self.counted.add(rank)
-        if fault is not None and fault(rank, part, self.sum) is not None:
+        length = len(part.v)
+        alike = self.sums.get(length)
+        if fault is not None and fault(rank, part, None if alike is None else alike.v) is not None:
             self.refused = True
             return
-        # The first two parts are added in the order of their ranks, so two workers get the same bits in any order of
-        # arrival. With more members the order of arrival shows in the last bits.
-        weighted = part.v * part.weight
-        if self.sum is None:
-            self.sum, self.first = weighted, rank
-        elif self.first is not None:
-            self.sum, self.first = sum_of_two(self.first, self.sum, rank, weighted), None
+        if alike is None:
+            self.sums[length] = _Sum(part.v * part.weight, part.weight, [rank])
         else:
-            self.sum = self.sum + weighted
-        self.weight += part.weight
+            alike.add(rank, part)
+
+    def agree(self) -> dict[int, int]:
+        """Keeps the parts of the length that most members have sent, of as many the longest.
+
+        Returns, by rank, the wrong lengths; of nobody where there is no majority, since nobody can say then who lies.
+        """
+        if len(self.sums) < 2:
+            return {}
+        right = max(self.sums, key=lambda length: (len(self.sums[length].ranks), length))
+        lengths = {rank: length for length, alike in self.sums.items() for rank in alike.ranks}
+        self.sums = {right: self.sums[right]}
+        wrong = {rank: length for rank, length in lengths.items() if length != right}
+        return wrong if 2 * len(wrong) < len(lengths) else {}
+
+    @property
+    def sum(self) -> _Sum | None:
+        """Returns what has been taken of the first length; of the only one, once the members agree."""
+        return next(iter(self.sums.values()), None)
 
     def is_of(self, part: Part) -> bool:
         """Returns True if `part` belongs to this meeting."""
@@ -118,7 +155,7 @@ class _Meeting:
         Otherwise a member would get another fragment of the model than it asked for. A meeting without a part has
         nothing of its own to end with.
         """
-        return self.sum is None or (self.series == result.series and len(self.sum) == len(result.v))
+        return not self.sums or (self.series == result.series and len(result.v) in self.sums)
 
 
 def nobody_counts(tag: Hashable) -> Diverged:
@@ -310,20 +347,27 @@ class MeanServer(Role):
         """
         if meeting.absent:
             return
-        if meeting.sum is None or (meeting.refused and not meeting.weight):
+        self._agree(meeting)
+        if meeting.sum is None or (meeting.refused and not meeting.sum.weight):
             if meeting.present:
                 raise nobody_counts(meeting.tag)
             self._remove(meeting)  # its members have left, and a newcomer is not to be given what has no vector
             return
-        mean = weighted_mean(meeting.sum, meeting.weight)
-        result = Averaged(v=mean, weight=meeting.weight, series=meeting.series)
+        result = meeting.sum.mean(meeting.series)
         self.on_mean(meeting.tag, result)
         yield from self._end(meeting, result)
+
+    def _agree(self, meeting: _Meeting) -> None:
+        """Leaves the parts of a wrong length out of the mean, and reports who has sent them."""
+        for rank, length in meeting.agree().items():
+            if self.place.refuses is not None:
+                most = next(iter(meeting.sums))
+                self.place.refuses(rank, f"Part: the length of v is {length}, which is {most} in most others")
 
     def _end(self, meeting: _Meeting, result: Averaged) -> Iterator[Reply]:
         """Closes the meeting with that result, and yields the replies to all that wait for it."""
         self._remove(meeting)
-        meeting.result, meeting.sum = result, None
+        meeting.result, meeting.sums = result, {}
         # A newcomer that was not in this meeting may still have to pass through it.
         for rank, missed in self.missed.items():
             if rank not in meeting.present:
@@ -370,8 +414,9 @@ class MeanServer(Role):
         waits_on: others have it as a later question, and wait on; `rank` alone is given `result`.
         """
         if not meeting.can_end_with(result):
-            v = weighted_mean(meeting.sum, meeting.weight)
-            result = Averaged(v=v, weight=meeting.weight, series=meeting.series)
+            self._agree(meeting)
+            assert meeting.sum is not None
+            result = meeting.sum.mean(meeting.series)
         elif waits_on:
             del meeting.present[rank], self.asked[rank][0]
             yield Reply(rank, result)

@@ -30,7 +30,6 @@ from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message
 from paceline.core.role import Role, RoleContext
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Copied:
 
     slice: bounds.Slice
     name: bounds.Name
-    v: Vector
+    v: bounds.Asked
 
 
 @message("copies.Complete", plane="state")

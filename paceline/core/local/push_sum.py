@@ -29,7 +29,8 @@ What is not finite spoils nobody's model:
 
     a gradient, or weights after local steps   the worker's model stays as it was; m <- nothing, if it was used
     many of these                              the coordinator hears of each; it expels the worker, or ends the run
-    another worker's model                     its weight counts for the receiver's own model
+    another worker's model                     its weight counts for the receiver's own model; so does that of one of a
+                                               wrong length
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from paceline.core.paramserver.peer_check import refusal
 from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.spans import updated
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector, is_finite
+from paceline.core.vector import is_finite
 
 QUANTUM = 2.0**-40
 """The unit of weights. Their sums are exact up to 2^53 units: with a weight of 1 each, 8,192 workers."""
@@ -54,6 +55,9 @@ MASS_MAX = 2.0
 """The most mass a worker can have, for each worker of the run, unless some message was false.
 
 A worker cuts its own mass to it: otherwise it would pass the false number on, and be expelled for it."""
+
+AT_ONCE = -1
+"""The round of a share that is absorbed with the next one, whatever the worker's round is."""
 
 UNSOUND_MAX = 8
 """Results in a row that are not finite, by which the model has diverged where no coordinator counts them."""
@@ -70,7 +74,7 @@ class Share:
 
     carries: ClassVar[Nature] = STATE
 
-    w: Vector
+    w: bounds.Whole
     weight: bounds.Mass
     round: bounds.RoundNumber = 0
 
@@ -79,7 +83,7 @@ class Share:
 class Returned:
     """Brings back a share that its receiver, who has left, could not use."""
 
-    w: Vector
+    w: bounds.Whole
     weight: bounds.Mass
     round: bounds.RoundNumber = 0
 
@@ -319,6 +323,12 @@ class Holder(Role):
         yield from self._go_on()
         if self.left and self.weight:
             yield from self._hand_over()
+
+    def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Tell | Reply]:
+        """Lets the weight of a share that was dropped count for the own model, or it would be missing in the mean."""
+        if isinstance(message, Share) and 0.0 < message.weight <= self.most and not self.left:
+            self._put(self.w, message.weight, AT_ONCE)
+            yield from self._go_on()
 
     def finish(self, now: float) -> Iterator[Tell | Reply]:
         """Answers everybody who has asked for mass: this worker gets none any more."""

@@ -8,6 +8,7 @@ OPEN, answered         the worker has gone, or joined again                dropp
 OPEN, answered         another server view begins (`begin_server_view`)    dropped, and not known any more: it may come
                                                                            again
 OPEN                   this process leaves (`leave`)                       declined
+OPEN                   its role raises an exception (`withdraw`)           declined; its caller has a strike
 none                   it comes when this process has left (`take`)        declined
 
 `gone` and `came` say that a worker has gone or joined. An answer to a worker that has gone is dropped, and so is every
@@ -81,6 +82,14 @@ class IncomingCalls(Generic[Box, Of]):
         if self._left or rank in self._gone:
             return None
         raise ProtocolError(f"{self._me} answers worker {rank}, which has asked nothing: {answer!r}")
+
+    def withdraw(self, role: Box, rank: int, call: Of) -> bool:
+        """Takes out a call that its role could not handle; returns True if it was open, and has to be declined."""
+        calls = self._calls.get((role, rank))
+        if not calls or call not in calls:
+            return False
+        calls.remove(call)
+        return True
 
     def is_open(self, role: Box, rank: int, call: Of) -> bool:
         """Returns True for a call that is not answered yet."""

@@ -74,5 +74,8 @@ class Inner(Role):
         self.left.discard(rank)
         yield from self.inner.on_worker_joined(now, rank)
 
+    def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Tell | Reply]:
+        yield from self.inner.on_refused(now, rank, message)
+
     def leave(self, now: float) -> Iterator[Tell | Reply]:
         yield from self.inner.leave(now)

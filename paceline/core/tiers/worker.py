@@ -104,6 +104,12 @@ class TierWorker(GroupMember):
         if self.server is not None and self.map.group_of[rank] == self.group:
             yield from self.in_ranks(self.server.leaves(now, self.map.number_of[rank]))
 
+    def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Tell | Reply]:
+        """Goes on without a member of the group, until it enters again: it may never send what the others wait for."""
+        self.early.pop(rank, None)
+        if self.server is not None and self.map.group_of[rank] == self.group:
+            yield from self.in_ranks(self.server.leaves(now, self.map.number_of[rank]))
+
     def on_worker_joined(self, now: float, rank: int) -> Iterator[Tell | Reply]:
         yield from super().on_worker_joined(now, rank)
         if self.server is not None and self.map.group_of[rank] == self.group:

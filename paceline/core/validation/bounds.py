@@ -30,6 +30,8 @@ NAME_MAX = 1024
 VALUE_MAX = 16 * 1024
 """The most characters of a value that a loop shares; the header has it with its quotes escaped."""
 PIECES_MAX = 4096
+ITEMS_MAX = TEXT_MAX
+"""The most items of a list that has a few bytes for each; the header of a frame has no more."""
 AHEAD_MAX = 1
 REPEATS_MAX = 64
 """A worker may repeat its clock so many times, and once more for every 16 new ones."""
@@ -203,9 +205,11 @@ class Texts:
 class Numbers:
     """Bounds a dict of numbers by name: all are finite, and names are short."""
 
+    most: int = PIECES_MAX
+
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
-        if len(value) > PIECES_MAX or any(len(name) > NAME_MAX for name in value):
-            return f"{PIECES_MAX} of them at most, with names of {NAME_MAX} characters at most"
+        if len(value) > self.most or any(len(name) > NAME_MAX for name in value):
+            return f"{self.most} of them at most, with names of {NAME_MAX} characters at most"
         return None if all(map(math.isfinite, value.values())) else "finite"
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
@@ -216,8 +220,12 @@ class Numbers:
 class Intervals:
     """Spans of the model's vector must be in order, not empty, not touching each other, and within the model."""
 
+    most: int = ITEMS_MAX
+
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         """Returns what is wrong: spans must be in order, not empty, and within the model."""
+        if len(value) > self.most:
+            return f"{self.most} of them at most"
         last = -1
         for start, stop in value:
             if not last < start < stop <= limits.element:
@@ -238,9 +246,12 @@ class LeasedPieces:
     """
 
     one: bool = True
+    most: int = ITEMS_MAX
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         """Returns what is wrong: pieces must lie within their epoch, and be no more than one message may have."""
+        if len(value) > self.most:
+            return f"{self.most} of them at most"
         count = 0
         for epoch, start, stop in value:
             if not (0 <= epoch <= limits.epoch and 0 <= start < stop <= limits.place):
@@ -259,7 +270,11 @@ class LeasedPieces:
 class Contributions:
     """Says what became of contributions, as triples of rank, fate and leased samples."""
 
+    most: int = ITEMS_MAX
+
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
+        if len(value) > self.most:
+            return f"{self.most} of them at most"
         for rank, fate, data in value:
             if not 0 <= rank <= limits.rank or len(fate) > NAME_MAX:
                 return f"of ranks up to {written(limits.rank)}"
@@ -269,14 +284,18 @@ class Contributions:
 
     def nearest(self, value: Any, limits: PlanLimits) -> Any:
         """Returns those that are right, without the others."""
-        return tuple([one for one in value if self.fault((one,), limits) is None])
+        return tuple([one for one in value[: self.most] if self.fault((one,), limits) is None])
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
     """Bounds groups of ranks: none is in two of them."""
 
+    most: int = PIECES_MAX
+
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
+        if len(value) > self.most:  # empty ones have no rank by which they could be counted
+            return f"{self.most} of them at most"
         ranks = Several(Identifier(0, "rank"), distinct=True)
         return ranks.fault(tuple(itertools.chain.from_iterable(value)), limits)
 
@@ -313,9 +332,11 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A vector must be as long as what the receiver holds. The checker compares lengths itself; there is no nearest
-    vector.
+    """A vector must be as long as what the receiver holds of the model, or no longer where it is not `exact`. The
+    checker compares lengths itself; there is no nearest vector.
     """
+
+    exact: bool = True
 
     def fault(self, value: Any, limits: PlanLimits) -> str | None:
         return None
@@ -354,8 +375,8 @@ LongBytes = Annotated[bytes, Text()]
 MaybeBytes = Annotated[bytes | None, Text()]
 Names = Annotated[tuple[str, ...], Texts(Text(NAME_MAX))]
 Scalars = Annotated[dict[str, float], Numbers()]
-Counts = Annotated[tuple[int, ...], Several(Range(0, COUNT_MAX), most=TEXT_MAX)]
-Integers = Annotated[tuple[int, ...], Several(Range(-COUNT_MAX, COUNT_MAX), most=TEXT_MAX)]
+Counts = Annotated[tuple[int, ...], Several(Range(0, COUNT_MAX), most=ITEMS_MAX)]
+Integers = Annotated[tuple[int, ...], Several(Range(-COUNT_MAX, COUNT_MAX), most=ITEMS_MAX)]
 Integer = Annotated[int, Range(-COUNT_MAX, COUNT_MAX)]
 Speeds = Annotated[tuple[float, ...], Several(Range(0.0, BYTES_MAX))]
 TotalSamples = Annotated[int, Range(0, "total")]
@@ -373,14 +394,19 @@ Fates = Annotated[tuple[tuple[int, str, tuple[tuple[int, int, int], ...]], ...],
 HostGroups = Annotated[tuple[tuple[int, ...], ...], Groups()]
 Amount = Annotated[int, Range(-(2.0**63), 2.0**63)]
 Whole = Annotated[Vector, Length()]
-"""A vector of which each server gets just its slice."""
+"""A vector as long as the model, of which each server gets just its slice; or as the value of a key."""
+Fragment = Annotated[Vector, Length(exact=False)]
+"""A part of the model. The role compares it with that part's length, and raises `Unexpected`."""
+OfOneLength = Annotated[Vector, Length(exact=False)]
+"""A vector as long as those that others send under the same tag; the role that collects them compares."""
+Strip = Annotated[Vector, Checked("the carrier of means compares it with the piece that its schedule expects")]
+Asked = Annotated[Vector, Checked("whoever reads what others publish, or keeps copies, compares it with what it needs")]
+OfKey = Annotated[Vector, Checked("the server of a key-value store compares it with the value of the key")]
+Parcel = Annotated[Vector, Checked("the packer compares it, and the message inside is checked by itself")]
 
 
 def bounds_of(cls: type) -> dict[str, Bound | None]:
-    """Returns the bound of each field of a message class; None where none is declared.
-
-    A bool needs none, and a plain Vector has none: both are left out.
-    """
+    """Returns the bound of each field of a message class; None where none is declared. A bool needs none."""
     found: dict[str, Bound | None] = {}
     hints = get_type_hints(cls, include_extras=True)
     for field in dataclasses.fields(cls):
@@ -390,7 +416,7 @@ def bounds_of(cls: type) -> dict[str, Bound | None]:
         )
         if declared:
             found[field.name] = declared[0]
-        elif hint is not bool and hint is not Vector:
+        elif hint is not bool:
             found[field.name] = None
     return found
 

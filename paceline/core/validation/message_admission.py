@@ -129,6 +129,11 @@ class MessageAdmission:
         near = self._checker.nearest(src, message, stream, length)
         return FaultyMessage(near, self.strike(src, why, at_once=near is None and not is_answer))
 
+    def misfit(self, src: Named, message: Any, length: int) -> Strike | None:
+        """Returns the strike for a vector of a wrong length in a message that was admitted when none was known yet."""
+        why = self._checker.misfit(message, length) if length and src.kind != "coordinator" else None
+        return None if why is None else self.strike(src, why, at_once=True)
+
     def strike(self, src: Named, why: str, *, at_once: bool = False) -> Strike:
         """Counts a false claim of `src`. `at_once`: it cannot come from a correct program, so one is enough."""
         reason = self._claims.strike(src, why, at_once=at_once)

@@ -38,6 +38,7 @@ from paceline.core.validation.bounds import (
     NOTHING,
     NUMBER_MAX,
     Bound,
+    Checked,
     Length,
     PlanLimits,
     Range,
@@ -61,22 +62,22 @@ class _Table:
     It is made once a class, so that checking a message looks up no types.
     """
 
-    __slots__ = ("begins_anew", "bounds", "clock", "family", "others", "ranges", "repeated", "whole")
+    __slots__ = ("begins_anew", "bounds", "clock", "family", "lengths", "others", "ranges", "repeated")
 
     def __init__(self, cls: type, limits: PlanLimits) -> None:
         self.bounds: dict[str, Bound] = {}  # all bounds but those of lengths
         self.ranges: list[tuple[str, float, float]] = []
         self.others: list[tuple[str, Bound]] = []
         self.clock: tuple[str, Ticks] | None = None
-        self.whole: list[str] = []
+        self.lengths: list[tuple[str, bool]] = []  # of vectors; True: exactly what the receiver holds
         self.begins_anew: bool = getattr(cls, "begins_anew", False)
         hints = hints_of(cls)
         for name, declared in bounds_of(cls).items():
             bound = declared or _BY_TYPE.get(hints[name])
-            if bound is None:
+            if bound is None or isinstance(bound, Checked):
                 continue
             if isinstance(bound, Length):
-                self.whole.append(name)
+                self.lengths.append((name, bound.exact))
                 continue
             self.bounds[name] = bound
             if isinstance(bound, Range):
@@ -156,13 +157,20 @@ class Checker:
             value = getattr(message, name)
             if value and (why := bound.fault(value, self.limits)):
                 return _fault(cls, name, value, why)
-        if length:
-            for name in table.whole:
-                if len(getattr(message, name)) != length:
-                    return _fault(cls, f"the length of {name}", len(getattr(message, name)), f"{length}")
+        if length and table.lengths and (why := self.misfit(message, length)):
+            return why
         if table.begins_anew:
             self._forget(src)
         return self._tick(src, stream, cls, message, table) if table.clock else None
+
+    def misfit(self, message: Any, length: int) -> str | None:
+        """Returns what is wrong with the length of a vector at a receiver that holds `length` elements, or None."""
+        cls = type(message)
+        for name, exact in self._tables(cls).lengths:
+            found = len(getattr(message, name))
+            if found != length and (exact or found > length):
+                return _fault(cls, f"the length of {name}", found, f"{length}{'' if exact else ' at most'}")
+        return None
 
     def _tick(self, src: Any, stream: Any, cls: type, message: Any, table: _Table) -> str | None:
         """Returns what is wrong with the clock, or None; takes note of it if nothing is. See the table above."""
@@ -200,7 +208,7 @@ class Checker:
     def nearest(self, src: Any, message: Any, stream: Any = 0, length: int = 0) -> Any | None:
         """Returns `message`, in which `check` has found a fault, within its bounds; None where it has to be dropped."""
         table, values = self._tables(type(message)), {}
-        if length and any(len(getattr(message, name)) != length for name in table.whole):
+        if length and self.misfit(message, length):
             return None
         for name, bound in table.bounds.items():
             value = getattr(message, name)

@@ -36,7 +36,7 @@ from paceline.core.errors import Diverged, PacelineError, PeerLost, ProtocolErro
 from paceline.core.message import message
 from paceline.core.paramserver.peer_check import OwnResults
 from paceline.core.validation import bounds
-from paceline.core.vector import Memory, Vector
+from paceline.core.vector import Memory
 from paceline.live.collectives.operations import Meeting, Take, Tools, VectorAdder, meeting_of
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind, Transport
@@ -51,7 +51,7 @@ CLOSED_MAX = 256  # means that are over and still known by name
 class Piece:
     """Carries part of a strip: the mean of what was added so far, its weight, and the length of the whole vector."""
 
-    v: Vector
+    v: bounds.Strip
     weight: bounds.MeanWeight
     length: bounds.Elements
 

@@ -281,7 +281,8 @@ class MessageHandlers:
                 release = self._early.release_of_leavers if of_leavers else self._early.release
                 while held := release():
                     for src, envelope in held:
-                        self.pass_on(src, envelope)
+                        if self._node.fits(src, envelope):
+                            self.pass_on(src, envelope)
             case RolesHearLeft(rank=rank):
                 self._node.gone(rank)
             case RolesHearJoined(rank=rank):

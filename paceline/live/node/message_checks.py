@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
@@ -73,6 +74,13 @@ class MessageChecks:
         self._report(faulty.strike)
         envelope.message = Declined() if faulty.near is None and is_answer else faulty.near
         return envelope.message is not None
+
+    def fits(self, src: Party, message: Any, length: int) -> bool:
+        """Returns True if the vectors of a message that was admitted before go with the `length` elements held here."""
+        strike = self._admission.misfit(src, message, length)
+        if strike is not None:
+            self._report(strike)
+        return strike is None
 
     def strike(self, src: Party, why: str, *, at_once: bool = False) -> None:
         """Counts a false claim of `src` that a role or the coordinator has found; `at_once`: it suffices to expel."""

@@ -25,6 +25,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, assert_never
 
@@ -33,7 +34,7 @@ from paceline.core.collective.mean_server import Part
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.effects import Compute, Mean, Reply, Tell, Train
-from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected
+from paceline.core.errors import PeerLost, ProtocolError, Stopped, Undone, Unexpected, may_be_of_message
 from paceline.core.message import vector_fields
 from paceline.core.parties.incoming_calls import IncomingCalls
 from paceline.core.parties.server_view import is_undone
@@ -62,7 +63,7 @@ from paceline.live.node.timing import AwaitedSeconds, Times
 from paceline.live.protocol.channel import MessageChannel
 from paceline.live.protocol.pending_reply import PendingReply, rooms_for
 from paceline.live.protocol.row_packing import Packer
-from paceline.live.protocol.transport import CALL, CONTROL, MEAN, REPLY, Envelope, Kind, Transport
+from paceline.live.protocol.transport import CALL, CONTROL, MEAN, REPLY, TELL, Envelope, Kind, Transport
 
 T = TypeVar("T")
 
@@ -306,9 +307,42 @@ class Node(StateReader):
             return True
         if self._was_had(src, envelope):
             return False  # or the clock that it names again would count as a false claim
+        message = envelope.message
+        if self.message_checks.admit(src, envelope, self._held(src, envelope)):
+            return True
+        self._goes_on_without(src, envelope, message)
+        return False
+
+    def fits(self, src: Party, envelope: Envelope) -> bool:
+        """Returns False for a message that came before there was a role, and has a vector of a wrong length."""
+        if self.message_checks.fits(src, envelope.message, self._held(src, envelope)):
+            return True
+        self._goes_on_without(src, envelope, envelope.message)
+        return False
+
+    def _goes_on_without(self, src: Party, envelope: Envelope, message: Any) -> None:
+        """Lets a worker's role go on without a message that was dropped: its sender stays, and others may wait for it.
+
+        A call is declined, or it would stay open for ever.
+        """
+        if self.me.kind != "worker" or src.kind != "worker" or envelope.kind not in (CALL, TELL):
+            return
+        if envelope.kind == CALL:
+            self._decline(src, envelope.id)
+        with self._lock:
+            role = self._hosted[0].role
+            if role is not None:
+                self._carry_out(role, role.on_refused(self.now(), src.index, message))
+
+    def _held(self, src: Party, envelope: Envelope) -> int:
+        """Returns the elements of what the message is for; 0 where that is not known.
+
+        What a server answers is not looked at: it is a slice of the model, joined with others.
+        """
+        if envelope.kind == REPLY and src.kind != "worker":
+            return 0
         at = envelope.slice
-        here = self._hosted[at].length if self.me.kind == "server" and at < len(self._hosted) else 0
-        return self.message_checks.admit(src, envelope, here)
+        return self._hosted[at].length if at < len(self._hosted) else 0
 
     def unpack(self, src: Party, envelope: Envelope) -> bool:
         """Makes a packed message what it was; returns whether it was packed. Raises ProtocolError.
@@ -359,11 +393,24 @@ class Node(StateReader):
                 return
             try:
                 self._carry_out(role, role.on(self.now(), src.index, envelope.message))
-            except Unexpected as error:
-                self.message_checks.strike(src, str(error), at_once=True)
+            except Exception as error:
+                if not isinstance(error, Unexpected) and (src.kind != "worker" or not may_be_of_message(error)):
+                    raise
+                if src == self.me:
+                    raise
+                self._fails_a_role(role, src, envelope, error)
                 return
             for after in list(hosted.after.values()) if hosted.after else ():
                 after()
+
+    def _fails_a_role(self, role: Role, src: Party, envelope: Envelope, error: Exception) -> None:
+        """Gives the sender of a message a strike for the exception that `role` raised over it; the receiver goes on."""
+        if not isinstance(error, ProtocolError):
+            traceback.print_exception(error)  # the sender may be honest, and the role at fault
+        what = str(error) if isinstance(error, Unexpected) else f"{type(envelope.message).__name__}: {error!r}"
+        self.message_checks.strike(src, what, at_once=True)
+        if envelope.kind == TELL or self._unanswered.withdraw(role, src.index, envelope.id):
+            self._goes_on_without(src, envelope, envelope.message)
 
     def _show(self, src: Party, question: Envelope) -> None:
         """Answers a question for published state; one whether all is taken goes behind all that the loop sends."""

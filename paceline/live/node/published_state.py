@@ -24,7 +24,6 @@ from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, ProtocolError, Undone
 from paceline.core.message import message
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
 from paceline.live.protocol.transport import Envelope, Kind, Post
 
 WEIGHTS = "weights"
@@ -54,7 +53,7 @@ class ReadState:
 class PublishedState:
     """Carries published state. `weight`: of a model in a mean over workers. `facts`: JSON, for COMMON and states."""
 
-    v: Vector
+    v: bounds.Asked
     weight: bounds.AnyWeight = 1.0
     facts: bounds.LongText = ""
 

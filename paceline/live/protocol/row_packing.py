@@ -15,7 +15,6 @@ from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, ProtocolError
 from paceline.core.message import message, named, scalar_fields, vector_fields
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
 from paceline.live.protocol import frames
 from paceline.live.protocol.transport import Envelope, Transport
 
@@ -30,7 +29,7 @@ class Packed:
     scalars: bounds.LongBytes
     length: bounds.Elements
     how: bounds.Integers
-    v: Vector
+    v: bounds.Parcel
 
 
 class Parcel(NamedTuple):

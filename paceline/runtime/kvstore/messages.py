@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from paceline.core.message import EXACT, INCREMENT, Nature, message
 from paceline.core.validation import bounds
-from paceline.core.vector import Vector
 
 
 @message("kvstore.Declare")
@@ -52,7 +51,7 @@ class Done:
 class BeginStore:
     """The first value of a key, or of a part of it; that of the first worker that sends one is taken."""
 
-    v: Vector
+    v: bounds.Whole
 
 
 @message("kvstore.Await")
@@ -64,7 +63,7 @@ class Await:
 class KeyPush:
     """Pushes a value; where `pull` is set, the answer is the new one."""
 
-    v: Vector
+    v: bounds.Whole
     pull: bool
 
 
@@ -77,7 +76,7 @@ class KeyPull:
 class PullRows:
     """`rows`: their numbers, 32-bit integers bit for bit, rising; `width`: elements of a row."""
 
-    rows: Vector
+    rows: bounds.OfKey
     width: bounds.Integer
 
 
@@ -85,7 +84,7 @@ class PullRows:
 class Value:
     """Carries a value, some rows of it, or a tensor of an optimizer."""
 
-    v: Vector
+    v: bounds.OfKey
 
 
 @message("kvstore.Barrier")
@@ -157,7 +156,7 @@ class PutTensor:
     """Carries one of the tensors that the PutState after it names."""
 
     name: bounds.Name
-    v: Vector
+    v: bounds.OfKey
 
 
 @message("kvstore.PutState")

@@ -265,6 +265,7 @@ class Shard:
             rounds=self._recipe.robust.rounds(Sorting()),
             settled=session.reports.settle if self._reports_samples and at == 0 else None,
             samples_seen=self._samples_before,
+            refuses=lambda rank, why: self._node.message_checks.strike(party.worker(rank), why),
             contributing=functools.partial(self._follow, at),
             offset=self._plan.layout.edges[number],
             length=self._plan.layout.length,

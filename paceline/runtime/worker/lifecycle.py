@@ -17,11 +17,13 @@ from paceline.codec.pipeline.collective import MeanCoder
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.control_messages import Links
+from paceline.core.coordination.party import Party
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gradient_check import OFF
-from paceline.core.paramserver.peer_check import OwnResults, PeerCheck
+from paceline.core.paramserver.peer_check import REFUSED, OwnResults, PeerCheck
 from paceline.core.role import Role, RoleContext, Update
+from paceline.core.trace import Decided
 from paceline.engine.adder import FlatAdder
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.vectors.flat import FlatMemory, finite
@@ -76,6 +78,8 @@ class WorkerLifecycle:
         """
         spec, session = self._spec, self._session
         self._samples_seen = samples
+        # Workers have nobody expelled.
+        self._node.message_checks.report_to(expel=lambda rank, why: None, on_strike=self._refused)
         session.connect([party.server(s) for s in range(spec.servers)])
         links = [] if session.late else session.links(spec.servers)
         # In three goes, with other work between them: rounds that are spread over some time hit fewer moments at which
@@ -110,6 +114,11 @@ class WorkerLifecycle:
             self._take_up(plan, update, clock)
         session.took_up()
         return plan
+
+    def _refused(self, src: Party, why: str, strike: int) -> None:
+        """Writes into the trace that a message of `src` was beyond its bounds."""
+        me, now = str(party.worker(self._rank)), self._node.now()
+        self._session.reports.note(Decided(at=now, party=me, rank=src.index, verdict=REFUSED, reason=f"{src}: {why}"))
 
     def _take_up(self, plan: control.Plan, update: Update, clock: int) -> None:
         """Takes worker 0's weights, and makes the role with them."""
@@ -172,6 +181,7 @@ class WorkerLifecycle:
             gate=None if self._recipe.gate.mode == OFF else PeerCheck(self._rank, self._session.reports.note),
             own=self._own,
             samples_seen=self._samples_seen,
+            refuses=lambda rank, why: self._node.message_checks.strike(party.worker(rank), why),
             hosts=plan.hosts,
         )
         self._node.calls.retries = plan.replaced

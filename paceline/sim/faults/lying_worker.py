@@ -6,10 +6,12 @@
     spans        empty, backwards, beyond the end
     leases       of others, of epochs that there will never be
     names        empty, long, another one
+    vectors      empty, one element short or too many, twice as long
 
-Vectors stay as they are, for these are what the gate and robust means are for; types too, which are checked where bytes
-are decoded. A lie changes one field or two of one message; half of the lies that go to several servers tell each of
-them something else.
+Numbers in vectors stay as they are, for these are what the gate and robust means are for; types too, which are checked
+where bytes are decoded. A lie changes one field or two of one message; half of the lies that go to several servers tell
+each of them something else. One liar in three lies in lengths, too: of those of its lies that have a vector to spoil,
+one in four.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from random import Random
 from typing import Any, get_args, get_origin, get_type_hints
 
 from paceline.core.message import scalar_fields, vector_fields
-from paceline.core.validation.bounds import PlanLimits, Range, bounds_of
+from paceline.core.validation.bounds import Length, PlanLimits, Range, bounds_of
+from paceline.sim.kernel.vectors import memory_for
 
 INTEGERS = (0, -1, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**53 + 1, 2**60, 2**63, 2**70, -(2**60))
 """Integers that programs take for granted they never see: signs, and the borders of 8, 31, 32, 53 and 63 bits."""
@@ -54,6 +57,9 @@ AT_THE_EDGE = 0.3
 """How likely a lie is to be the last value within the bound, or the first beyond it."""
 EACH_SERVER_ANOTHER = 0.5
 """How likely a lie to several servers tells each of them something else."""
+LIES_IN_LENGTHS, OF_LENGTH = 1 / 3, 1 / 4
+"""How likely a liar lies in the lengths of vectors, and how likely such a liar's lie is one of them. A server expels a
+worker for the first of these; so the other liars lie for longer."""
 TWO_FIELDS = 0.2
 """How likely a lie changes two fields instead of one."""
 
@@ -78,6 +84,18 @@ def hostile(random: Random, value: Any, edges: Sequence[Any] = (), wide: int = 1
         case tuple():
             return _hostile_tuple(random, value, wide)
     return None
+
+
+def wrong_length(random: Random, v: Any) -> Any:
+    """Returns `v` with fewer elements or more."""
+    memory, length = memory_for(v), len(v)
+    short = [v[:n] for n in {0, length // 2, max(0, length - 1)} if n < length]
+    return random.choice([*short, memory.join([v, memory.empty(1)]), memory.join([v, memory.empty(max(1, length))])])
+
+
+def lengths_of(cls: type) -> tuple[str, ...]:
+    """Returns the vectors of a message class of which receivers check the length."""
+    return tuple(name for name, bound in bounds_of(cls).items() if isinstance(bound, Length))
 
 
 def edges_of(cls: type, limits: PlanLimits) -> dict[str, tuple[Any, ...]]:
@@ -129,7 +147,9 @@ class Lies:
 
     def __init__(self, seed: int, limits: PlanLimits) -> None:
         self._edges: Callable[[type], dict[str, tuple[Any, ...]]] = functools.cache(lambda cls: edges_of(cls, limits))
-        self._random = Random(f"{seed}/lies")
+        self._random, self._lengths = Random(f"{seed}/lies"), Random(f"{seed}/lies/lengths")
+        self._in_lengths = self._lengths.random() < LIES_IN_LENGTHS
+        self._vectors: Callable[[type], tuple[str, ...]] = functools.cache(lengths_of)
         self._lying: dict[int, Lying] = {}
         self.ever: set[int] = set()  # who has begun to lie
         self.told: Counter[str] = Counter()
@@ -145,6 +165,10 @@ class Lies:
         if lying is None or now >= lying.until or self._random.randrange(lying.one_in):
             return parts
         kind = type(parts[0])
+        vectors = self._vectors(kind) if self._in_lengths else ()
+        if vectors and self._lengths.random() < OF_LENGTH:
+            name = self._lengths.choice(vectors)
+            return [self._changed(part, {name: wrong_length(self._lengths, getattr(part, name))}) for part in parts]
         names = [name for name in scalar_fields(kind) if f"{kind.__name__}.{name}" not in STANDS_STILL]
         if not names:
             return parts
@@ -164,7 +188,7 @@ class Lies:
         }
 
     def _changed(self, message: Any, values: dict[str, Any]) -> Any:
-        """Returns `message` with those values. Vectors are the same objects, not copies."""
+        """Returns `message` with those values. Other vectors are the same objects, not copies."""
         cls = type(message)
         for name in values:
             self.told[f"{cls.__name__}.{name}"] += 1

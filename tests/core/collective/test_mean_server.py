@@ -327,3 +327,23 @@ def test_where_no_model_counts_the_first_is_the_model() -> None:
     assert mean_model([(one, 0.0), (other, 0.0)]) == one
     assert mean_model([(one, 0.0), (other, 2.0)]) == other
     assert mean_model([(one, 1.0), (other, 3.0)]) == [4.0]
+
+
+# ---- parts of another length -------------------------------------------------------------------------------------
+@pytest.mark.parametrize("order", [(2, 0, 1), (0, 2, 1), (0, 1, 2)])
+def test_a_part_of_another_length_than_most_is_left_out_whoever_came_first(order: tuple[int, ...]) -> None:
+    refused: list[tuple[int, str]] = []
+    meeting = ByHand(MeanServer, None, workers=3, refuses=lambda rank, why: refused.append((rank, why)))
+    for rank in order:
+        answers = meeting.on(rank, part(float(rank), length=3 if rank == 2 else 4))
+    assert {rank: list(answer.v) for rank, answer in answers.items()} == dict.fromkeys(range(3), [0.5] * 4)
+    assert refused == [(2, "Part: the length of v is 3, which is 4 in most others")]
+
+
+def test_where_nobody_has_a_majority_the_longest_wins_and_nobody_is_refused() -> None:
+    refused: list[int] = []
+    meeting = ByHand(MeanServer, None, workers=2, refuses=lambda rank, why: refused.append(rank))
+    meeting.on(0, part(7.0, among=(0, 1), length=2))
+    answers = meeting.on(1, part(3.0, among=(0, 1), length=4))
+    assert {rank: list(answer.v) for rank, answer in answers.items()} == dict.fromkeys(range(2), [3.0] * 4)
+    assert not refused

@@ -105,3 +105,11 @@ def test_a_call_is_open_until_it_is_answered() -> None:
     assert not of.is_open(MEANS, 1, "second")
     of.oldest(MODEL, 1, "answer")
     assert not of.is_open(MODEL, 1, "first")
+
+
+def test_a_call_that_its_role_could_not_handle_is_taken_out_unless_it_was_answered() -> None:
+    of = calls()
+    assert of.withdraw(MODEL, 1, "second")
+    assert not of.withdraw(MODEL, 1, "second")
+    assert not of.withdraw(MODEL, 3, "first")
+    assert of.oldest(MODEL, 1, "answer") == "first"

@@ -10,7 +10,8 @@ import pytest
 from paceline.core.collective.mean_server import Part
 from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS, Call, Mean, Reply, Tell
-from paceline.core.errors import PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.errors import Diverged, PeerLost, ProtocolError, Stopped, TimedOut
+from paceline.core.local.push_sum import Share
 from paceline.live.control.link_probe import measure_link
 from paceline.live.node.published_state import FREIGHT_LENGTH
 from paceline.live.protocol.transport import Envelope, Kind
@@ -19,12 +20,14 @@ from tests.live.node_fixture import (
     LAYOUT,
     TEN,
     WORK,
+    Answerer,
     AnswersLater,
     Ask,
     Asker,
     Said,
     Stage,
     asker,
+    echo,
     nothing,
     servers,
 )
@@ -144,3 +147,67 @@ def test_the_speed_of_a_link_is_that_of_bytes_that_came(stage: Stage) -> None:
     assert latency > 0
     assert seconds_per_byte > 0
     assert sent.traffic()[0] == 2 * 4 * FREIGHT_LENGTH
+
+
+# ---- a role that cannot handle a message -------------------------------------------------------------------------
+class Refuses(Answerer):
+    """Raises an exception over messages with a negative number, and keeps whose messages were dropped."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(echo)
+        self.error, self.refused = error, list[int]()
+
+    def on(self, now: float, src: int, message: Any) -> Iterator[Any]:
+        if message.n < 0:
+            raise self.error
+        yield from super().on(now, src, message)
+
+    def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Any]:
+        self.refused.append(rank)
+        yield from ()
+
+
+def test_an_exception_over_a_message_is_a_strike_and_the_receiver_goes_on(stage: Stage) -> None:
+    role, node = Refuses(ValueError("vectors of 9 and 10 elements")), stage.node(worker(2))
+    node.place(role)
+    liar, _ = asker(stage, Call(2, Ask(v=TEN, n=-1)), WORK, rank=1)
+    with pytest.raises(PeerLost):
+        liar.advance()
+    assert node.message_checks.strikes[worker(1)] == 1
+    assert role.refused == [1]
+    other, answered = asker(stage, Call(2, Ask(v=TEN, n=5)), WORK, rank=0)
+    other.advance()
+    assert answered.results[0].n == 5
+    assert not stage.failures()
+
+
+def test_a_server_has_whoever_sent_it_expelled(stage: Stage) -> None:
+    role, node, expelled = Refuses(ValueError("no")), stage.node(server(0)), list[tuple[int, str]]()
+    node.place(role)
+    node.message_checks.report_to(
+        expel=lambda rank, why: expelled.append((rank, why)), on_strike=lambda src, why, strike: None
+    )
+    node.deliver(worker(1), Envelope(Kind.TELL, Ask(v=TEN, n=-1)))
+    assert expelled == [(1, "false claims: a message that cannot be: Ask: ValueError('no')")]
+
+
+@pytest.mark.parametrize("error", [MemoryError(), Diverged("the model has diverged")])
+def test_what_no_message_causes_ends_the_receiver(stage: Stage, error: Exception) -> None:
+    node = stage.node(worker(2))
+    node.place(Refuses(error))
+    with pytest.raises(type(error)):
+        node.deliver(worker(1), Envelope(Kind.TELL, Ask(v=TEN, n=-1)))
+    with pytest.raises(type(error)):
+        node.deliver(server(0), Envelope(Kind.TELL, Ask(v=TEN, n=-1)))
+    assert not node.message_checks.strikes
+
+
+def test_a_worker_drops_a_vector_of_another_length_than_the_model(stage: Stage) -> None:
+    role, node = Refuses(ValueError()), stage.node(worker(2))
+    node.place(role, LAYOUT)
+    share = Share(w=TEN[:9], weight=0.5)
+    assert not node.admits(worker(1), Envelope(Kind.TELL, share))
+    assert not node.fits(worker(0), Envelope(Kind.TELL, share))
+    assert role.refused == [1, 0]
+    assert node.admits(worker(1), Envelope(Kind.TELL, Share(w=TEN, weight=0.5)))
+    assert {str(who): count for who, count in node.message_checks.strikes.items()} == {"worker 1": 1, "worker 0": 1}

@@ -48,6 +48,11 @@ class SimulatedIncomingCalls:
         self._decline(party, call)
         return False
 
+    def declines(self, party: SimulatedProcess, call: PendingCall) -> None:
+        """Declines a call that was dropped, or that the role of `party` could not handle."""
+        self.of(party).withdraw(party, call.incarnation.rank, call)
+        self._decline(party, call)
+
     @staticmethod
     def _number(party: SimulatedProcess, call: PendingCall) -> int:
         assert call.numbers is not None
