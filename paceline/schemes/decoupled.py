@@ -57,7 +57,7 @@ from typing import Any, ClassVar
 
 from paceline.core.adaptive.step_times import Ranked, Smoothing
 from paceline.core.effects import KEEP, RESET, SERVERS, Call, Effect, Reply, Start, Tell, Ticket, Wait
-from paceline.core.errors import ConfigError, Unexpected
+from paceline.core.errors import ConfigError
 from paceline.core.local.local_sgd import Trainer
 from paceline.core.local.pending_fragment import PendingFragment
 from paceline.core.message import INCREMENT, STATE, Nature, keyword_record, message
@@ -366,11 +366,6 @@ class Decoupled(Scheme):
             if src not in self.clocks:
                 return  # it has left; what was still on its way changes nothing
             match message:
-                case LearnerFragment(series=series, delta=delta) if series < len(self.parts):
-                    if len(delta) != (own := _length(self.parts[series])):
-                        what = f"LearnerFragment: the length of delta is {len(delta)}, which has to be {own}"
-                        raise Unexpected(what)
-                    yield from self.take(now, src, message)
                 case LearnerFragment():
                     yield from self.take(now, src, message)
                 case OverlapOver():
@@ -408,6 +403,9 @@ class Decoupled(Scheme):
         def count(self, now: float, src: int, m: LearnerFragment, in_time: bool) -> None:
             new = PendingFragment(m.delta, m.tokens, m.steps, m.samples)
             if not self.fits(m):
+                if self.place.refuses is not None:
+                    what = f"series is {m.series} and the length of delta {len(m.delta)}, in turn {m.turn}"
+                    self.place.refuses(src, f"LearnerFragment: {what}")
                 self.note_update(now, (src,), m.samples, 0.0)
             elif self.gate is not None and len(m.delta) and self.gate.push(now, src, m.delta) is not None:
                 if in_time:

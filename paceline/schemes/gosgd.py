@@ -122,9 +122,9 @@ class GoSGD(Scheme):
                 case Offer():
                     self.offers[src] = None
                 case ReadyForShare():
-                    self.offered.discard(src)
-                    if not self.left:
+                    if src in self.offered and not self.left:  # nobody gets a share that was not offered to it
                         yield from self.give((src,))
+                    self.offered.discard(src)
                 case _:
                     yield from super().on(now, src, message)
 

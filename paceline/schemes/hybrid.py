@@ -67,6 +67,8 @@ class PhaseBegin:
     w: bounds.Whole
 
 
+EARLY_MAX = 256
+"""Messages that are kept of a peer which is in the next phase already; it can be so for as long as an answer takes."""
 GONE, CAME = object(), object()
 """Stand among what peers have said early: then that peer left, or came again."""
 
@@ -245,7 +247,7 @@ class Hybrid(Scheme):
                     self.at[src] = phase
                 case _ if at == self.phase:
                     yield from self.inner.on(now, src, message)
-                case _ if at > self.phase:
+                case _ if at > self.phase and sum(other == src for other, _ in self.early) < EARLY_MAX:
                     self.early.append((src, message))
 
         def model(self) -> tuple[Any, float]:

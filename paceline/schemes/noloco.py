@@ -147,9 +147,15 @@ class NoLoCo(Scheme):
 
         def theirs(self) -> PairPart | None:
             """Returns the part of this step that has come, if it is of use; forgets those of earlier steps."""
-            here = next((part for part in self.parts.values() if part.round == self.k), None)
+            j = self.paired(self.k)
+            here = None if j is None else self.parts.get(j)
             self.parts = {rank: part for rank, part in self.parts.items() if part.round > self.k}
-            if here is None or not here.counts or not (is_finite(here.phi) and is_finite(here.theta)):
+            if (
+                here is None
+                or here.round != self.k
+                or not here.counts
+                or not (is_finite(here.phi) and is_finite(here.theta))
+            ):
                 return None
             return here
 
@@ -159,8 +165,8 @@ class NoLoCo(Scheme):
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
-                case PairPart():
-                    if message.round >= self.k:
+                case PairPart(round=round):
+                    if round >= self.k and self.paired(round) == src:  # nobody else has a part in that step
                         self.parts[src] = message
                 case _:
                     yield from super().on(now, src, message)

@@ -147,6 +147,11 @@ class SGP(Scheme):
                     tickets.append((yield Start(Call(j, RoundSent(round=k)))))
             return tickets
 
+        def latest(self) -> int:
+            """No worker is further ahead: each waits for its neighbours, and within so many hops for everybody."""
+            hops = len(self.workers)
+            return int(self.k) + hops * (1 + self.late + hops.bit_length())
+
         def need_not_wait(self, rank: int) -> bool:
             return self.finished or self.asked[rank] < self.k
 

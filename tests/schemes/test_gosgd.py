@@ -98,3 +98,11 @@ def test_a_step_is_followed_by_a_message_with_probability_p_where_its_receiver_k
     assert sim.steps == [500] * 4
     assert len(told) == pytest.approx(2000 * p * of_them, rel=0.12)
     assert set(told) == (set() if p == 0 else {0, 1, 2, 3})
+
+
+def test_nobody_gets_a_share_that_was_not_offered_to_it() -> None:
+    """Whoever said again and again that it is ready got half of what was left each time."""
+    role = worker(workers=3, p=1.0)
+    before = role.weight
+    assert hear(role, 1, ReadyForShare()) == []
+    assert role.weight == before

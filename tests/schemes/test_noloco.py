@@ -161,3 +161,17 @@ def waiting(scheme: str, **parameters: Any) -> float:
 
 def test_two_wait_for_each_other_and_not_for_all() -> None:
     assert waiting("noloco", h=4) < 0.8 * waiting("diloco", h=4)
+
+
+def test_a_part_of_anybody_but_the_partner_is_not_taken_for_the_partners() -> None:
+    place = RoleContext(me=0, workers=(0, 1, 2, 3), w=np.zeros(2), update=lambda w, g, samples: w)
+    role = make("noloco", {}).worker(0)(make("noloco", {}), place)
+    partner = paired_with(0, 0, 4, 0)
+    assert partner is not None
+    liar = next(rank for rank in (1, 2, 3) if rank != partner)
+    part = PairPart(phi=np.ones(2), theta=np.ones(2), counts=1.0, round=0)
+    list(role.on(0.0, liar, part))
+    assert role.theirs() is None
+    list(role.on(0.0, liar, part))
+    list(role.on(0.0, partner, part))
+    assert role.theirs() is part

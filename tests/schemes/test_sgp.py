@@ -1,16 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.local.push_sum import Share
 from paceline.core.local.topology import sends_to
+from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.trace import Record, Span
 from paceline.core.vector import Ghost
 from paceline.sim import LocalSteps, Simulation, plain_sgd
+from paceline.sim.cluster.model import Fault, uniform
+from paceline.sim.faults.lying_worker import Lies
 
 LR = 0.1
 
@@ -119,3 +125,33 @@ def test_lost_workers_do_not_lengthen_the_steps_of_those_who_stay(tau: int, loss
     sim.run(until=sim.now + 40.0)
     assert max(before) < 0.1
     assert max(np.abs(sim.worker(rank).w - 1.0).max() for rank in range(3)) < 0.01
+
+
+def test_a_share_of_a_round_that_nobody_can_be_in_is_absorbed_all_the_same() -> None:
+    """Its mass used to wait for that round, and a place in the inbox with it: 65,536 vectors of one sender."""
+    place = RoleContext(me=0, workers=(0, 1, 2, 3), w=np.zeros(2), update=lambda w, g, samples: w)
+    role = make("sgp", {}).worker(0)(make("sgp", {}), place)
+    for round in range(50_000, 50_300):
+        list(role.on(0.0, 1, Share(w=np.ones(2), weight=1 / 512, round=round)))
+    assert len(role.inbox) == 1
+    role.k = role.latest()
+    role.absorb(role.k)
+    assert role.weight == 1 + 300 / 512
+
+
+def test_a_round_50000_ahead_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(self: Lies, now: float, rank: int, parts: Sequence[Any]) -> Sequence[Any]:
+        if rank != 2 or not isinstance(parts[0], Share):
+            return parts
+        self.ever.add(rank)
+        return [replace(parts[0], round=parts[0].round + 50_000)]
+
+    monkeypatch.setattr(Lies, "parts", parts)
+    cluster = replace(uniform(4, 0), faults=(Fault(kind="lie", at_s=1e6, workers=(2,)),))
+    work = LocalSteps(lambda rank, rng: 1.0, lambda rank, w: w - 1.0, samples=lambda rank: 4)
+    sim = Simulation(make("sgp", {}), np.zeros(3), work, cluster=cluster, seed=3, update_factory=plain_sgd(LR))
+    sim.run(until=300.0)
+    assert min(sim.steps) > 250
+    assert sim.model() == pytest.approx(np.ones(3), abs=1e-3)
+    for party in sim.world.workers:
+        assert len(party.role.inbox) < 40  # type: ignore[attr-defined]

@@ -359,8 +359,16 @@ class Holder(Role):
             weight += more
         return w, weight
 
+    def latest(self) -> int:
+        """Returns the last round that a share may be of here: a later one is taken for one of that round.
+
+        Where all shares are absorbed at once there is one round, and so room for one share.
+        """
+        return 0
+
     def _put(self, w: Any, weight: float, round: int) -> None:
         """Adds a share to those of its round that wait to be absorbed."""
+        round = min(round, self.latest())
         held = self.inbox.get(round)
         self.inbox[round] = (w * weight, weight) if held is None else (held[0] + w * weight, held[1] + weight)
 

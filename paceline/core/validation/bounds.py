@@ -396,7 +396,7 @@ Amount = Annotated[int, Range(-(2.0**63), 2.0**63)]
 Whole = Annotated[Vector, Length()]
 """A vector as long as the model, of which each server gets just its slice; or as the value of a key."""
 Fragment = Annotated[Vector, Length(exact=False)]
-"""A part of the model. The role compares it with that part's length, and raises `Unexpected`."""
+"""A part of the model. The role compares it with that part's length."""
 OfOneLength = Annotated[Vector, Length(exact=False)]
 """A vector as long as those that others send under the same tag; the role that collects them compares."""
 Strip = Annotated[Vector, Checked("the carrier of means compares it with the piece that its schedule expects")]

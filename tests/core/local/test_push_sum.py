@@ -23,9 +23,12 @@ from tests.core.local.gossip import hear, share, worker
 def test_less_than_a_quantum_is_not_given() -> None:
     role = worker(workers=2)
     role.weight = 3 * QUANTUM
+    role.offered = {1}  # type: ignore[attr-defined]
     (told,) = hear(role, 1, ReadyForShare())
     assert (told.message.weight, role.weight) == (QUANTUM, 2 * QUANTUM)
+    role.offered = {1}  # type: ignore[attr-defined]
     hear(role, 1, ReadyForShare())
+    role.offered = {1}  # type: ignore[attr-defined]
     assert hear(role, 1, ReadyForShare()) == []
     assert role.weight == QUANTUM
 
