@@ -180,8 +180,7 @@ class Simulation:
         self._work, self.worked = self.leasing or work, self._worked  # bound once, for every step needs it
         self._place_coordinator(passage)
         self.network, self.sharing = self.world.network, CoreSharing.of(self, passage, counter_of(w0))
-        self.messaging = Messaging(self, mean or "ring", passage, coding)
-        self._arms = self._make_arms()
+        self._arms = self._make_arms(mean or "ring", passage, coding)
         self.incarnations = [self.begin(party, 0, self.members.begin_s) for party in self.world.workers]
         schedule(self)
 
@@ -191,8 +190,9 @@ class Simulation:
         self.members: Members = LossyMembers(self, hazards, passage) if hazards else Members(self)
         self.streams = self.members.streams
 
-    def _make_arms(self) -> Arms:
-        """Returns what carries out the effects of workers."""
+    def _make_arms(self, mean: str, passage: WireCodec | None, coding: Coding | None) -> Arms:
+        """Makes what carries messages, and returns what carries out the effects of workers."""
+        self.messaging = Messaging(self, mean, passage, coding)
         arms: Arms = {**self.messaging.arms, Compute: self._compute, Train: self._train}
         if self.sharing is None:
             return arms
