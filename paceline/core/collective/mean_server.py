@@ -115,7 +115,7 @@ class _Meeting:
         self.absent.discard(rank)
         self.counted.add(rank)
         length = len(part.v)
-        alike = self.sums.get(length)
+        alike = self.sums[length] if length in self.sums else None  # noqa: SIM401  a call costs more
         if fault is not None and fault(rank, part, None if alike is None else alike.v) is not None:
             self.refused = True
             return
@@ -347,13 +347,15 @@ class MeanServer(Role):
         """
         if meeting.absent:
             return
-        self._agree(meeting)
-        if meeting.sum is None or (meeting.refused and not meeting.sum.weight):
+        if len(meeting.sums) > 1:
+            self._agree(meeting)
+        total = meeting.sum
+        if total is None or (meeting.refused and not total.weight):
             if meeting.present:
                 raise nobody_counts(meeting.tag)
             self._remove(meeting)  # its members have left, and a newcomer is not to be given what has no vector
             return
-        result = meeting.sum.mean(meeting.series)
+        result = total.mean(meeting.series)
         self.on_mean(meeting.tag, result)
         yield from self._end(meeting, result)
 
