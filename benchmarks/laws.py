@@ -1,29 +1,32 @@
-"""Every trained sample is in the final model, however a run ends: all schemes, train, launch and simulate.
+"""The laws of every run, as one table: all schemes, train, launch and simulate, 1, 2 and 4 workers.
 
-python benchmarks/laws.py [--schemes all] [--ways train,launch,simulate] [--workers 1,2,3,8] [--servers 0,1,3]
-                          [--endings epochs,samples,steps,seconds,break,stop] [--quick]
+python benchmarks/laws.py [--quick] [--laws samples,loop,resume,alike] [--schemes all] [--ways train,launch,simulate]
+                          [--workers 1,2,4] [--servers 1] [--endings epochs,samples,steps,seconds,break,stop]
 
-The model is a table with one row a sample, and a step changes the rows of its mini-batch and no others. So the final
-model says which samples it holds. A run ends before its first epoch does, and trains each sample once at most. The
-claim, for each run:
+    samples   rows that changed = samples that the run counts - those of contributions that the scheme dropped
+    loop      one worker equals the plain loop; several equal one process on the joint batch (BSP, and schemes that
+              equal it by their parameters), within the rounding of float32
+    resume    a run that goes on from a checkpoint equals the uninterrupted one, bit for bit
+    alike     live updates hold the samples that simulated ones hold
 
-    rows that changed = samples that the run counts - samples of contributions that the scheme dropped (in the trace)
+A cell is `-` where the scheme does not promise the law. The laws but the first are in `_equal_runs.py`.
 
+Samples: the model is a table with one row a sample, and a step changes the rows of its mini-batch and no others. So the
+final model says which samples it holds. A run ends before its first epoch does, and trains each sample once at most.
 `train` and `simulate` run in this process, their workers as threads or in virtual time; `launch` starts real processes
-of this very file as a script. `break` ends each loop after a number of steps of its own, `stop` lets worker 0 end the
-run. `--quick` takes two workers and a server only. A scheme that cannot run without servers is left out there.
+of a script. `break` ends each loop after a number of steps of its own, `stop` lets worker 0 end the run.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import itertools
-import json
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests import this script as a module
+
+from _equal_runs import equals_loop, hand_over_alike, resumes
+from _ways import launch, simulate, train
+
+from paceline.core.errors import ConfigError
+from paceline.core.scheme import make, names
 
 SAMPLES, BATCH = 600, 4
 COPIES = 4
@@ -98,45 +109,20 @@ def config_of(scheme: str, ending: str, workers: int, servers: int, out: Path) -
 
 
 def by_train(scheme: str, ending: str, workers: int, servers: int, out: Path) -> int:
-    """Trains as `paceline train` does, with threads for processes; returns the samples counted."""
-    from paceline.core.coordination import party
-    from paceline.launch.local.train import Silent
-    from paceline.live.net.inprocess_transport import Hub
-    from paceline.runtime.supervisor.supervisor import RunSupervisor
-    from paceline.runtime.thread_launcher import ThreadLauncher
-
-    hub = Hub()
-    config = config_of(scheme, ending, workers, servers, out)
-    transport = lambda token, failed: hub.transport(party.COORDINATOR, failed)  # noqa: E731
-    return RunSupervisor(config, transport, ThreadLauncher(hub), Silent()).run().samples
+    """Trains with threads for processes; returns the samples counted."""
+    return train(config_of(scheme, ending, workers, servers, out)).samples
 
 
 def by_simulate(scheme: str, ending: str, workers: int, servers: int, out: Path) -> int:
-    """Trains in virtual time, as `paceline simulate` does; returns the samples counted."""
-    from paceline.launch.local.train import Silent
-    from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
-    from paceline.runtime.simulated.simulated_run import VirtualRun
-    from paceline.sim.cluster.model import NetworkSpec
-
-    config = config_of(scheme, ending, workers, servers, out)
-    setup = SimulationSetup(config=config, cluster=cluster_of(config, NetworkSpec(latency_s=1e-3), lambda: 0.01))
-    return VirtualRun(setup, Silent()).run().samples
+    """Trains in virtual time; returns the samples counted."""
+    return simulate(config_of(scheme, ending, workers, servers, out)).samples
 
 
 def by_launch(scheme: str, ending: str, workers: int, servers: int, out: Path) -> int:
-    """Starts this file as a script under `paceline launch`; returns the samples counted."""
-    command = [sys.executable, "-m", "paceline", "launch", "-n", str(workers), "-s", str(servers), "--out", str(out)]
-    if ending in LIMITS:
-        command += [f"--{ending}", str(LIMITS[ending]), "--step-ms", str(STEP_MS.get(ending, 0.0))]
-    done = subprocess.run(
-        [*command, sys.executable, str(Path(__file__).resolve()), "--loop", scheme, ending, str(out.parent / MARKS)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    if done.returncode:
-        raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
-    return int(json.loads((out / "summary.json").read_text())["samples"])
+    """Starts this file as a script; returns the samples counted."""
+    flags = [f"--{ending}", LIMITS[ending], "--step-ms", STEP_MS.get(ending, 0.0)] if ending in LIMITS else []
+    script = [Path(__file__).resolve(), "--loop", scheme, ending, out.parent / MARKS]
+    return launch(script, workers, servers, out, *flags)
 
 
 def loop(scheme: str, ending: str, file: str) -> None:
@@ -160,62 +146,108 @@ def loop(scheme: str, ending: str, file: str) -> None:
         save_file({f"table.{n}": table.detach().clone() for n, table in enumerate(model.tables)}, file)
 
 
+LAWS = ("samples", "loop", "resume", "alike")
+CELLS = {True: "yes", False: "**NO**", None: "-"}
 WAYS = {"train": by_train, "launch": by_launch, "simulate": by_simulate}
 
 
-def cases(options: argparse.Namespace) -> Iterator[tuple[str, str, str, int, int]]:
-    """Yields way, scheme, ending, workers and servers of each run that can be."""
-    import paceline.config  # noqa: F401  enters all schemes into the registry
-    from paceline.core.errors import ConfigError
-    from paceline.core.scheme import make, names
-
-    schemes = names() if options.schemes == "all" else options.schemes.split(",")
-    sizes = [(2, 1)] if options.quick else itertools.product(options.workers, options.servers)
-    for (workers, servers), way, scheme in itertools.product(list(sizes), options.ways.split(","), schemes):
-        try:
+def sizes_of(scheme: str, options: argparse.Namespace) -> Iterator[tuple[int, int]]:
+    """Yields the numbers of workers and servers with which the scheme can run."""
+    for workers, servers in itertools.product(options.workers, options.servers):
+        with contextlib.suppress(ConfigError):
             make(scheme, {}).check(workers, servers)
-        except ConfigError:
+            yield workers, servers
+
+
+def holds_samples(way: str, scheme: str, workers: int, servers: int, ending: str, out: Path) -> str:
+    """Returns "" where the final model holds what the run counts, and else what was found."""
+    counted = WAYS[way](scheme, ending, workers, servers, out)
+    found = marked(load_file(out.parent / MARKS if way == "launch" else out / "model.safetensors"))
+    if 0 < counted <= SAMPLES and found == counted - dropped(out):
+        return ""
+    return f"{counted} counted, {dropped(out)} dropped, {found} in the model"
+
+
+def all_samples(way: str, scheme: str, workers: int, options: argparse.Namespace) -> bool | None:
+    """Returns whether all runs of a row hold their samples, with each number of servers and ending."""
+    ran = whole = 0
+    for (n, servers), ending in itertools.product(list(sizes_of(scheme, options)), options.endings):
+        if n != workers or not (ending in LIMITS or way == "launch"):
             continue
-        for ending in options.endings.split(","):
-            if ending in LIMITS or way == "launch":
-                yield way, scheme, ending, workers, servers
+        ran += 1
+        with tempfile.TemporaryDirectory() as folder:
+            what = attempt(lambda out, s=servers, e=ending: holds_samples(way, scheme, workers, s, e, out), folder)
+        whole += not what
+        if what:
+            print(f"{way} {scheme}, {workers} workers, {servers} servers, ended by {ending}: {what}", flush=True)
+    return whole == ran if ran else None
+
+
+def attempt(law: Callable[[Path], Any], folder: str) -> Any:
+    """Returns what a law finds, or the error that it ends with as text."""
+    try:
+        return law(Path(folder) / "run")
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def checks(scheme: str, workers: int, options: argparse.Namespace) -> Iterator[tuple[str, bool | None]]:
+    """Yields each column of a row with whether its law holds, None where the scheme does not promise it."""
+
+    def ask(column: str, law: Callable[[Path], bool | None]) -> tuple[str, bool | None]:
+        with tempfile.TemporaryDirectory() as folder:
+            found = attempt(law, folder)
+        if isinstance(found, str):
+            print(f"{column} {scheme}, {workers} workers: {found}", flush=True)
+        return column, found if found is None else found is True
+
+    if "samples" in options.laws:
+        for way in options.ways:
+            yield f"samples {way}", all_samples(way, scheme, workers, options)
+    if "loop" in options.laws:
+        for way in options.ways:
+            yield ask(f"loop {way}", lambda out, way=way: equals_loop(way, scheme, workers, out))
+    if "resume" in options.laws:
+        yield ask("resume", lambda out: resumes(scheme, workers, out))
+    if "alike" in options.laws:
+        yield ask("alike", lambda out: hand_over_alike(scheme, workers, out))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words = lambda text: text.split(",")  # noqa: E731
     numbers = lambda text: [int(number) for number in text.split(",")]  # noqa: E731
+    parser.add_argument("--laws", type=words, default=list(LAWS))
     parser.add_argument("--schemes", default="all")
-    parser.add_argument("--ways", default=",".join(WAYS))
-    parser.add_argument("--workers", type=numbers, default=[1, 2, 3, 8])
-    parser.add_argument("--servers", type=numbers, default=[0, 1, 3])
-    parser.add_argument("--endings", default="epochs,samples,steps,seconds,break,stop")
-    parser.add_argument("--quick", action="store_true", help="two workers and one server only")
+    parser.add_argument("--ways", type=words, default=list(WAYS))
+    parser.add_argument("--workers", type=numbers, default=[1, 2, 4])
+    parser.add_argument("--servers", type=numbers, default=[1])
+    parser.add_argument("--endings", type=words, default=["epochs", "samples"])
+    parser.add_argument("--quick", action="store_true", help="two workers, no launch, no resume, one ending")
     parser.add_argument("--loop", nargs=3, metavar=("SCHEME", "ENDING", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.loop:
         loop(*options.loop)
         return 0
+    if options.quick:
+        options.laws, options.ways = ["samples", "loop", "alike"], ["train", "simulate"]
+        options.workers, options.endings = [2], ["samples"]
     from _verdict import verdict
 
     torch.set_num_threads(1)
-    runs = broken = 0
-    for way, scheme, ending, workers, servers in cases(options):
-        runs += 1
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "run"
-            try:
-                counted = WAYS[way](scheme, ending, workers, servers, out)
-                weights = load_file(out.parent / MARKS if way == "launch" else out / "model.safetensors")
-                found, lost = marked(weights), dropped(out)
-                what = f"{counted} counted, {lost} dropped, {found} in the model"
-                holds = 0 < counted <= SAMPLES and found == counted - lost
-            except Exception as error:
-                what, holds = f"{type(error).__name__}: {error}", False
-        if not holds:
-            broken += 1
-            print(f"{way} {scheme}, {workers} workers, {servers} servers, ended by {ending}: {what}", flush=True)
-    print(f"{datetime.date.today()}: {runs} runs, {broken} do not hold what they count")
-    return verdict("the final model holds every trained sample", runs > 0 and not broken)
+    schemes = names() if options.schemes == "all" else options.schemes.split(",")
+    verdicts: Counter[bool | None] = Counter()
+    head: list[str] = []
+    for workers, scheme in itertools.product(options.workers, schemes):
+        row = dict(checks(scheme, workers, options))
+        if not head:
+            head = ["scheme", "workers", *row]
+            print(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
+        cells = [CELLS[holds] for holds in row.values()]
+        print(f"| {scheme} | {workers} | {' | '.join(cells)} |", flush=True)
+        verdicts.update(row.values())
+    print(f"{datetime.date.today()}: {verdicts[True]} cells hold, {verdicts[False]} do not")
+    return verdict("the laws of every run", verdicts[True] > 0 and not verdicts[False])
 
 
 if __name__ == "__main__":

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from benchmarks._small_rounds import SMALL
 from paceline.core.role import Role, RoleContext, declared
 from paceline.core.scheme import make, names
-from tests.runtime.runs.resume_laws import SMALL
 
 OF_ALL = vars(Role(None, RoleContext(me=0, workers=(0, 1), w=None, update=lambda w, g, samples: w))).keys() | {"rng"}
 """What the base class sets: the context, the weights, which are the model, and the samples, which the run counts."""
