@@ -61,11 +61,15 @@ class Averaged:
 
 @dataclass(slots=True, eq=False)
 class _Sum:
-    """Holds the weighted sum of parts of one length, their weight, and who has sent them, in order of arrival."""
+    """Holds the weighted sum of parts of one length, their weight, and who has sent them, in order of arrival.
+
+    first: whose part is all of the sum so far.
+    """
 
     v: Any
     weight: float
     ranks: list[int]
+    first: int | None
 
     def add(self, rank: int, part: Part) -> None:
         """Adds one more part.
@@ -74,10 +78,12 @@ class _Sum:
         With more members the order of arrival shows in the last bits.
         """
         weighted = part.v * part.weight
-        alone = self.ranks[0] if len(self.ranks) == 1 else None
-        self.v = self.v + weighted if alone is None else sum_of_two(alone, self.v, rank, weighted)
+        if self.first is None:
+            self.v = self.v + weighted
+        else:
+            self.v, self.first = sum_of_two(self.first, self.v, rank, weighted), None
         self.weight += part.weight
-        self.ranks.append(rank)
+        self.ranks += (rank,)
 
     def mean(self, series: int) -> Averaged:
         """Returns the mean of the parts."""
@@ -120,7 +126,7 @@ class _Meeting:
             self.refused = True
             return
         if alike is None:
-            self.sums[length] = _Sum(part.v * part.weight, part.weight, [rank])
+            self.sums[length] = _Sum(part.v * part.weight, part.weight, [rank], rank)
         else:
             alike.add(rank, part)
 
