@@ -422,4 +422,10 @@ def leave(member: JoinedWorker, end: ScriptExit | None) -> None:
     elif end is not None and end.code:
         member.abandon(f"worker {member.rank}: its script ended with exit code {end.code}")
     else:
+        if isinstance(member, Pace) and not member.closed and member.rank == 0 and member.workers > 1:
+            print(
+                "paceline: worker 0: its script ended without pace.close(): a model that it saved lacks what others "
+                "trained last; call pace.close() first",
+                file=sys.stderr,
+            )
         member.close()

@@ -341,6 +341,11 @@ class Pace:
         self._worker.end.asked = reason
         self._worker.tell(loop_messages.EndRun(reason=reason[:REASON_MAX]))
 
+    @property
+    def closed(self) -> bool:
+        """Returns True once this worker takes no further part: the model has its final weights, unless it failed."""
+        return self._worker.end.closed
+
     def close(self) -> None:
         """Makes the last exchange, takes no further part, and loads the final model, once nobody trains any more.
 

@@ -172,6 +172,13 @@ while True:
     assert re.fullmatch("paceline: worker [01]: its script ended with exit code 3; kept: summary.json", err[-1])
 
 
+@pytest.mark.parametrize(("last", "named"), [("", 1), ("pace.close()", 0)])
+def test_a_script_that_ends_without_close_is_named(launch: Launch, last: str, named: int) -> None:
+    code, out, err = ended(launch(f"step()\n{last}\n"))
+    assert code == 0
+    assert (out + "\n".join(err)).count("its script ended without pace.close()") == named
+
+
 def test_an_error_after_the_training_is_told_too(launch: Launch) -> None:
     code, _, err = ended(launch("step()\npace.close()\nsys.exit('cannot write the model')\n", workers=1))
     assert code == 1
