@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "codec": {"core", "codec"},
     "engine": {"core", "engine"},
     "checkpoint": {"core", "checkpoint"},
-    "observe": {"core.trace", "core.errors", "observe"},
+    "observe": {"core.trace", "core.errors", "core.files", "observe"},
     "config": BELOW_CONFIG | {"config"},
     "runtime": BELOW_CONFIG | {"config", "runtime"},
     "chaos": BELOW_CONFIG | {"config", "runtime", "chaos"},

@@ -74,7 +74,7 @@ SPEED = Smoothing("median", 3)
 
 
 @keyword_record
-class Numbered:
+class LearnerMessage:
     """Message `clock` of a learner. `samples`: those trained since its last one, of all fragments."""
 
     clock: bounds.Clock
@@ -82,7 +82,7 @@ class Numbered:
 
 
 @message("decoupled.Fragment")
-class LearnerFragment(Numbered):
+class LearnerFragment(LearnerMessage):
     """Carries a learner's `delta` of the fragment of turn `turn`, which begins at element `offset` of the model.
 
     `tokens` and `steps`: c_tokens and c_steps of that fragment. `speed`: steps a second. `alone`: there is no overlap,
@@ -109,7 +109,7 @@ class OverlapOver:
 
 
 @message("decoupled.Discarded")
-class StepsDiscarded(Numbered):
+class StepsDiscarded(LearnerMessage):
     """Reports that a learner discards what it has trained since its last message. Answered by WholeModel."""
 
 
@@ -392,7 +392,7 @@ class Decoupled(Scheme):
             self.waiting[src] = m
             yield from self.go_on(now)
 
-        def is_new(self, src: int, m: Numbered) -> bool:
+        def is_new(self, src: int, m: LearnerMessage) -> bool:
             """Returns False for a repeat; counts the samples of anything else."""
             new = m.clock > self.clocks[src]
             if new:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import threading
 import time
@@ -12,6 +14,7 @@ from paceline.cli.commands.status import GONE, state_of
 from paceline.cli.support.find_run import add_run, found, where_it_is_led
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import open_regular
 from paceline.launch.detached.leader import CONSOLE
 from paceline.runtime.run_folder.status_file import FAILED, Status, read_status
 
@@ -27,6 +30,7 @@ LOOK_SECONDS = 0.2
 LAST_WORDS_SECONDS = 20.0
 """A run that says it is over still writes its report, and its process ends."""
 CHUNK = 1 << 20  # characters
+TAIL_BYTES = 16 << 20
 
 
 @where_it_is_led
@@ -52,19 +56,22 @@ def main(arguments: list[str]) -> int:
 
 
 def start_of_last_lines(console: Path, lines: int) -> int:
-    """Returns the byte at which the last `lines` lines of the file begin."""
-    content = console.read_bytes()
+    """Returns the byte at which the last `lines` lines of the file begin; of its last TAIL_BYTES, at most."""
+    with open_regular(console) as file:
+        begin = max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES)
+        file.seek(begin)
+        content = file.read()
     position = len(content)
     for _ in range(lines):
         if position == 0:
             break
         position = content.rfind(b"\n", 0, position - 1) + 1
-    return position
+    return begin + position
 
 
 def _follow(folder: Path, console: Path, position: int) -> int:
     """Prints the file from `position` on until the run is over. Returns the exit code."""
-    with console.open(encoding="utf-8", errors="replace", newline="") as file:
+    with io.TextIOWrapper(open_regular(console), encoding="utf-8", errors="replace", newline="") as file:
         file.seek(position)
         ending = 0.0
         while True:

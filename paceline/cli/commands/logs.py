@@ -12,6 +12,7 @@ from paceline.cli.commands.status import GONE, state_of
 from paceline.cli.support.find_run import add_run, found, where_it_is_led
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import open_regular
 from paceline.core.registry import nearest
 from paceline.runtime.run_folder.status_file import read_status
 
@@ -119,7 +120,7 @@ class Logs:
 
     def _lines(self, name: str) -> Iterator[str]:
         """Yields whole new lines. Bytes that are no UTF-8 are replaced, since a script may print anything."""
-        with (self._folder / f"{name}.log").open("rb") as file:
+        with open_regular(self._folder / f"{name}.log") as file:
             file.seek(self.seen.get(name, 0))
             while chunk := file.read(CHUNK_BYTES):
                 *lines, self._torn[name] = (self._torn.get(name, b"") + chunk).split(b"\n")

@@ -1,4 +1,5 @@
-"""Asks the operating system for what files need: a lock that ends with its process, a path that stays in its folder.
+"""Asks the operating system for what files need: a lock that ends with its process, a path that stays in its
+folder, a file that is one.
 
 Read `file_lock.py` first. Of `core/` it may import the files beside the folders.
 """

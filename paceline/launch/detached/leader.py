@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import read_regular
 from paceline.runtime.run_folder.status_file import STARTING, read_status
 
 CONSOLE = "console.log"
@@ -80,7 +81,7 @@ def has_begun(out: str, pid: int) -> bool:
 
 def _ended(code: int, console: Path, say: Callable[[str], None]) -> int:
     """Shows what the leader printed before it ended. A folder that holds nothing else is removed."""
-    for line in console.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_regular(console).decode(errors="replace").splitlines():
         say(line)
     if code != 0 and list(console.parent.iterdir()) == [console]:
         with contextlib.suppress(OSError):

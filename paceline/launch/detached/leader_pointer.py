@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import read_regular
 
 POINTER = "leader.json"
 """The name of the file in the run's folder."""
@@ -79,7 +80,7 @@ def point(folder: Path, leader: LeaderHost) -> None:
 def leader_host(folder: Path) -> LeaderHost | None:
     """Returns who leads the run in `folder`, if that is another host and this user started the run from this one."""
     try:
-        key = msgspec.json.decode((folder / POINTER).read_bytes(), type=_Marker).key
+        key = msgspec.json.decode(read_regular(folder / POINTER), type=_Marker).key
         if not KEY.fullmatch(key):
             return None
         found = msgspec.json.decode((_leaders() / f"{key}.json").read_bytes(), type=LeaderHost)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.regular_file import read_regular
 from paceline.core.trace import ARRIVALS, Decided, Ended, Evaluated, Gated, MemberChange, Record, Span, to_dict
 from paceline.observe.export.prometheus import STALENESS, STALENESS_HELP, Family, Metrics
 from paceline.observe.plots.timeline import bars
@@ -250,7 +251,7 @@ class Live:
 def facts(out: str) -> dict[str, str]:
     """Returns folder and scheme of the run in that folder."""
     try:
-        scheme = tomllib.loads((Path(out) / "config.toml").read_text(encoding="utf-8"))["run"]["scheme"]
+        scheme = tomllib.loads(read_regular(Path(out) / "config.toml").decode())["run"]["scheme"]
     except (OSError, KeyError, ValueError):
         return {"run": out}
     return {"run": out, "scheme": str(scheme)}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.regular_file import read_regular
 from paceline.core.trace import Record
 from paceline.observe.runs.summary import SUMMARY, Summary, read_summary
 from paceline.observe.runs.summary_from_trace import REASON, rebuilt
@@ -121,7 +122,7 @@ def _facts(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        sections = tomllib.loads(path.read_text("utf-8"))
+        sections = tomllib.loads(read_regular(path).decode())
     except (OSError, ValueError) as error:
         raise PacelineError(f"{path}: the settings cannot be read ({error})") from error
     return {

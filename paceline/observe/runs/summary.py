@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from paceline.core.errors import PacelineError
+from paceline.core.files.regular_file import read_regular
 from paceline.core.trace import Applied, Decided, Evaluated, Gated, Leased, Record
 
 SUMMARY = "summary.json"
@@ -226,7 +227,7 @@ def write_summary(summary: Summary, path: str | os.PathLike[str]) -> None:
 def read_summary(path: str | os.PathLike[str]) -> Summary:
     """Returns the summary at `path`. Raises PacelineError when there is none, or none of this version."""
     try:
-        return Summary.from_json(Path(path).read_bytes())
+        return Summary.from_json(read_regular(path))
     except OSError as error:
         raise PacelineError(f"{path}: the summary cannot be read ({error.strerror})") from error
     except (ValueError, KeyError, TypeError) as error:

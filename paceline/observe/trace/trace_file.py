@@ -21,10 +21,13 @@ from types import TracebackType
 from typing import Self
 
 from paceline.core.errors import PacelineError
+from paceline.core.files.regular_file import open_regular
 from paceline.core.trace import LinkTraffic, Record, Span, from_dict, to_dict
 from paceline.observe.trace.compaction import Thinner
 
 TRACE = "trace.jsonl"
+LINE_BYTES_MAX = 4 << 20
+"""Bytes of a record's line, at most: one that names 10,000 workers has 60 KiB."""
 """The file with the trace, in a run's folder."""
 FLUSH_S = 1.0
 """Seconds that a record stays in memory at most, and so what a killed run may lose."""
@@ -136,8 +139,10 @@ def read_trace(path: str | os.PathLike[str]) -> Iterator[Record]:
     Raises PacelineError, naming file and line, for anything else that is not a record.
     """
     try:
-        with Path(path).open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
+        with open_regular(path) as file:
+            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES_MAX), b""), start=1):
+                if len(line) == LINE_BYTES_MAX:
+                    raise PacelineError(f"{path}, line {number}: longer than {LINE_BYTES_MAX} bytes")
                 try:
                     yield _decode(line)
                 except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 
 from paceline.core.errors import PacelineError
+from paceline.core.files.regular_file import open_regular
 from paceline.core.trace import Record, from_dict
+from paceline.observe.trace.trace_file import LINE_BYTES_MAX
 
 CHUNK_BYTES = 1 << 20
 """Bytes of one `read`, so that a reader of a long trace can show something in between."""
@@ -40,7 +42,7 @@ class Follower:
         """
         self.begun_anew = False
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 self._look(os.fstat(file.fileno()))
                 file.seek(self._at)
                 chunk = file.read(CHUNK_BYTES)
@@ -50,6 +52,8 @@ class Follower:
             raise PacelineError(f"{self.path}: the trace cannot be read ({error.strerror})") from error
         self._at += len(chunk)
         *lines, self._torn = (self._torn + chunk).split(b"\n")
+        if len(self._torn) > LINE_BYTES_MAX:
+            raise PacelineError(f"{self.path}, line {self._line + len(lines) + 1}: longer than {LINE_BYTES_MAX} bytes")
         return [self._record(line) for line in lines]
 
     def _look(self, found: os.stat_result) -> None:

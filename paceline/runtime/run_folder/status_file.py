@@ -23,6 +23,7 @@ import msgspec
 from paceline.core.coordination.control_messages import Hello, Progress
 from paceline.core.coordination.party import EVALUATOR, Party
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import read_regular
 from paceline.core.files.safe_path import shown_path
 from paceline.core.trace import Applied, Evaluated, MemberChange, Record
 from paceline.live.host_info import boot_id
@@ -117,7 +118,7 @@ def read_status(folder: str | os.PathLike[str]) -> Status:
     """Returns the status of the run in `folder`. Raises ConfigError where there is none, or none that can be read."""
     path = Path(folder) / STATUS
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Status)
+        return msgspec.json.decode(read_regular(path), type=Status)
     except FileNotFoundError:
         raise ConfigError(f"{folder}: no {STATUS}; not the folder of a run") from None
     except OSError as error:

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from paceline.core.files.regular_file import open_regular
+
 BYTES_MAX = 1 << 16
 """Bytes at the end of a log that are read."""
 LINES_MAX = 200
@@ -45,7 +47,7 @@ def log_tail(run: Path, wanted: str, lines: int) -> dict[str, Any]:
 def _last(path: Path, count: int) -> list[str]:
     """Returns the last lines of a file, each cut to LINE_MAX characters."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - BYTES_MAX))
             text = file.read(BYTES_MAX).decode(errors="replace")

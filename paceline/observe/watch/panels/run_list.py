@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.core.errors import PacelineError
+from paceline.core.files.regular_file import read_regular
 from paceline.core.trace import Ended, Evaluated, Span
 from paceline.observe.trace.trace_file import TRACE
 from paceline.observe.trace.trace_tail import Follower
@@ -115,7 +116,7 @@ def _begun(run: Path) -> tuple[float, str]:
 def _scheme(run: Path) -> str:
     """Returns the scheme of a run, "" where its configuration does not say."""
     try:
-        return str(tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["run"]["scheme"])
+        return str(tomllib.loads(read_regular(run / "config.toml").decode())["run"]["scheme"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -125,7 +126,7 @@ def _row(run: Path, *, is_own: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"name": run.name, "scheme": _scheme(run), "own": is_own, "ended": "", "accuracy": None}
     row |= {"seconds": None, "samples": None}
     try:
-        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        summary = json.loads(read_regular(run / "summary.json"))
         if isinstance(summary, dict):
             row["ended"] = str(summary.get("reason") or "over")
             row["accuracy"], row["seconds"] = summary.get("test_accuracy"), summary.get("seconds")
