@@ -9,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO, Protocol
+
+from paceline.core.files.regular_file import open_regular
 
 CHUNK_BYTES = 1 << 22
 """Bytes that are read of a file at a time."""
@@ -92,11 +93,7 @@ class RealDisk:
         return _Created(path)
 
     def read(self, path: Path) -> Iterator[bytes]:
-        # Opening a FIFO would wait for ever, and a device need not end.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as source:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(0, "not a regular file")
+        with open_regular(path) as source:
             while chunk := source.read(CHUNK_BYTES):
                 yield chunk
 

@@ -209,7 +209,7 @@ class Role:
         yield from ()
 
     def on_refused(self, now: float, rank: int, message: Any) -> Iterator[Tell | Reply]:
-        """A worker is told that `message` of worker `rank` was dropped, which may have been what others wait for.
+        """Is called on a worker when `message` of worker `rank` was dropped; others may wait for what it had.
 
         Servers have such a worker expelled. Workers have nobody expelled, so it is still there.
         """

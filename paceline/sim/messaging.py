@@ -209,12 +209,9 @@ class Messaging:
             self._sim.members.asked_in_vain(party, call)
             return
         party.admit(call)
-        if self._message_checks is not None:
-            admitted = self._message_checks.admitted(party, call.incarnation.party, message)
-            if admitted is None:
-                self._goes_on_without(party, call.incarnation.party, message, call)
-                return
-            message = admitted
+        src = call.incarnation.party
+        if self._message_checks is not None and (message := self._admitted(party, src, message, call)) is None:
+            return
         on = party.on
         try:
             for effect in on(self._sim.now + party.skew_s, call.incarnation.rank, message):
@@ -223,8 +220,7 @@ class Messaging:
                 else:
                     self.say(party, effect)
         except Exception as error:
-            self._fails_a_role(party, call.incarnation.party, message, error)
-            self._goes_on_without(party, call.incarnation.party, message, call)
+            self._fails_a_role(party, src, message, error, call)
 
     def _asked_over_links(self, party: SimulatedProcess, call: PendingCall, message: Any) -> None:
         """Does `_asked` where messages may be lost, in the order of a live process.
@@ -234,18 +230,14 @@ class Messaging:
         assert self._incoming is not None
         if self._incoming.had(party, call):
             return
-        if self._message_checks is not None:
-            admitted = self._message_checks.admitted(party, call.incarnation.party, message)
-            if admitted is None:
-                self._goes_on_without(party, call.incarnation.party, message, call)
-                return
-            message = admitted
+        src = call.incarnation.party
+        if self._message_checks is not None and (message := self._admitted(party, src, message, call)) is None:
+            return
         if self._incoming.takes(party, call):
             try:
                 self.say_all(party, party.on(self._sim.now + party.skew_s, call.incarnation.rank, message))
             except Exception as error:
-                self._fails_a_role(party, call.incarnation.party, message, error)
-                self._goes_on_without(party, call.incarnation.party, message, call)
+                self._fails_a_role(party, src, message, error, call)
 
     def _answered(self, call: PendingCall, message: Any, shard: int) -> None:
         """Takes the answer of one shard; the last missing one completes the call and resumes the worker that
@@ -298,17 +290,22 @@ class Messaging:
         """Delivers a Tell at `party`, unless its process is dead or the message is rejected."""
         if not party.hears:
             return
-        if self._message_checks is not None:
-            admitted = self._message_checks.admitted(party, src, message)
-            if admitted is None:
-                self._goes_on_without(party, src, message)
-                return
-            message = admitted
+        if self._message_checks is not None and (message := self._admitted(party, src, message)) is None:
+            return
         try:
             self.say_all(party, party.on(self._sim.now + party.skew_s, src.me, message))
         except Exception as error:
             self._fails_a_role(party, src, message, error)
-            self._goes_on_without(party, src, message)
+
+    def _admitted(
+        self, party: SimulatedProcess, src: SimulatedProcess, message: Any, call: PendingCall | None = None
+    ) -> Any:
+        """Returns the message as `party` takes it; None where it was dropped, without which its role goes on then."""
+        assert self._message_checks is not None
+        admitted = self._message_checks.admitted(party, src, message)
+        if admitted is None:
+            self._goes_on_without(party, src, message, call)
+        return admitted
 
     def _goes_on_without(
         self, party: SimulatedProcess, src: SimulatedProcess, message: Any, call: PendingCall | None = None
@@ -325,12 +322,20 @@ class Messaging:
             self._sim.invariants.mass.heard(party, src.me, message)
         self.say_all(party, party.role.on_refused(self._sim.now + party.skew_s, src.me, message))
 
-    def _fails_a_role(self, party: SimulatedProcess, src: SimulatedProcess, message: Any, error: Exception) -> None:
+    def _fails_a_role(
+        self,
+        party: SimulatedProcess,
+        src: SimulatedProcess,
+        message: Any,
+        error: Exception,
+        call: PendingCall | None = None,
+    ) -> None:
         """Gives a liar a strike for the exception that the role of `party` raised over its message, as a live party
-        does. Raises `error` where the sender is honest: then the role is at fault.
+        does, and lets the role go on. Raises `error` where the sender is honest: then the role is at fault.
         """
         if self._message_checks is None or not self._message_checks.lets_role_fail(party, src, message, error):
             raise error
+        self._goes_on_without(party, src, message, call)
 
     def say_all(self, party: SimulatedProcess, effects: Iterable[Tell | Reply]) -> None:
         """Sends every effect that a role yielded, in order."""

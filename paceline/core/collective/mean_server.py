@@ -133,7 +133,7 @@ class _Meeting:
     def agree(self) -> dict[int, int]:
         """Keeps the parts of the length that most members have sent, of as many the longest.
 
-        Returns, by rank, the wrong lengths; of nobody where there is no majority, since nobody can say then who lies.
+        Returns, by rank, the wrong lengths; of nobody where there is no majority: then it is not known who lies.
         """
         if len(self.sums) < 2:
             return {}

@@ -158,8 +158,10 @@ class GroupMember(Role):
         seconds = tuple(measured[rank] for rank in self.ranks) if measured else ()
         workers = workers or tuple(range(len(self.ranks)))
         gate = None if self.place.gate is None else _CheckByNumber(self.place.gate, self.ranks)
+        counts = self.place.refuses
+        refuses = None if counts is None else lambda number, why: counts(self.ranks[number], why)
         return dataclasses.replace(
-            self.place, me=me, workers=workers, w=w, note=None, gate=gate, seconds_per_step=seconds
+            self.place, me=me, workers=workers, w=w, note=None, gate=gate, seconds_per_step=seconds, refuses=refuses
         )
 
     def average(self) -> Generator[Effect, Any, Role]:

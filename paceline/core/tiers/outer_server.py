@@ -44,13 +44,14 @@ class OuterServer(Role):
         self.known: set[int] = set()  # groups that somebody has spoken for
         self.early: dict[int, int] = {}  # by group: who would speak for it
         self.seen = dict.fromkeys(place.workers, 0)  # by rank: the version of the weights that it was given last
-        note, gate, made_of = place.note, place.gate, place.contributing
+        note, gate, made_of, refuses = place.note, place.gate, place.contributing, place.refuses
         own = dataclasses.replace(
             place,
             workers=groups,
             note=None if note is None else lambda record: note(self.in_ranks(record)),
             gate=None if gate is None else _GateByGroup(gate, self.author),
             contributing=None if made_of is None else lambda of: made_of([self.author[g] for g in of]),
+            refuses=None if refuses is None else lambda g, why: refuses(self.author[g], why),
             settled=None,
             seconds_per_step=(),
             most_samples=0,

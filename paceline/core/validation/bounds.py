@@ -397,8 +397,9 @@ Whole = Annotated[Vector, Length()]
 """A vector as long as the model, of which each server gets just its slice; or as the value of a key."""
 Fragment = Annotated[Vector, Length(exact=False)]
 """A part of the model. The role compares it with that part's length."""
-OfOneLength = Annotated[Vector, Length(exact=False)]
-"""A vector as long as those that others send under the same tag; the role that collects them compares."""
+OfOneLength = Annotated[Vector, Checked("the role that collects what has one tag compares the lengths")]
+"""A vector as long as those that others send under the same tag. The memory of an optimizer, which is averaged so, may
+be several times as long as the model."""
 Strip = Annotated[Vector, Checked("the carrier of means compares it with the piece that its schedule expects")]
 Asked = Annotated[Vector, Checked("whoever reads what others publish, or keeps copies, compares it with what it needs")]
 OfKey = Annotated[Vector, Checked("the server of a key-value store compares it with the value of the key")]
