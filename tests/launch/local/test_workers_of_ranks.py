@@ -23,6 +23,7 @@ model = nn.parallel.DistributedDataParallel(nn.Linear(3, 2))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 pace = paceline.join(model, optimizer, scheme="asp", group=dist.group.WORLD)
 again = os.environ["PACELINE_INCARNATION"] != "0"
+back = os.path.join(os.path.dirname(os.path.abspath(sys.argv[0])), "back")
 print("joined", pace.rank, pace.local_rank, again, flush=True)
 data = torch.utils.data.TensorDataset(torch.randn(64, 3), torch.randn(64, 2))
 for x, y in pace.batches(data, batch_size=8, epochs=None):
@@ -31,8 +32,8 @@ for x, y in pace.batches(data, batch_size=8, epochs=None):
     if (pace.rank, pace.local_rank, again) == (1, 1, False) and pace.steps == 5:
         os.kill(os.getpid(), signal.SIGKILL)
     if again and pace.steps == 10:
-        open("back", "w").close()
-    if (pace.rank, pace.local_rank) == (0, 0) and os.path.exists("back"):
+        open(back, "w").close()
+    if (pace.rank, pace.local_rank) == (0, 0) and os.path.exists(back):
         pace.stop("the other one is back for ten steps")
 pace.close()
 print("final", pace.rank, pace.local_rank, model.module.weight.sum().item(), flush=True)
