@@ -301,6 +301,13 @@ class Scheme:
         return False
 
     @property
+    def total_is_exact(self) -> bool:
+        """Returns True if, in lock-step, that number holds whatever batches the others have; otherwise each takes them
+        to have as many samples as its own.
+        """
+        return self.lock_step
+
+    @property
     def equal_rounds(self) -> bool:
         """Returns True if, in lock-step, all workers train the same number of samples for an exchange."""
         return self.lock_step

@@ -72,6 +72,8 @@ class SGP(Scheme):
     needs_peers = True
     workers_differ = True
 
+    total_is_exact = False  # no message counts the samples of all
+
     @property
     def lock_step(self) -> bool:
         return self.tau == 0

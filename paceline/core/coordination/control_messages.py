@@ -476,12 +476,13 @@ class Finish:
     """Tells everybody that training has ended; each answers Saved once it needs the others no more.
 
     holder: the worker that left last; it has the last model where models live on workers. reason: why training ended,
-    for people to read. target_reached: an evaluation ended it.
+    for people to read. target_reached: an evaluation ended it. samples: what all workers have trained.
     """
 
     holder: int
     reason: str = ""
     target_reached: bool = False
+    samples: bounds.TotalSamples = 0
 
 
 @message("control.Saved", plane="control")

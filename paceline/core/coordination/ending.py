@@ -145,7 +145,12 @@ class RunEnding:
     def finish_order(self) -> control.Finish:
         state = self._run.state
         assert state.holder is not None
-        return control.Finish(holder=state.holder.index, reason=state.reason, target_reached=state.target_reached)
+        return control.Finish(
+            holder=state.holder.index,
+            reason=state.reason,
+            target_reached=state.target_reached,
+            samples=self._run.totals.samples,
+        )
 
     # ---- FINISHING ---------------------------------------------------------------------------------------
     def saved(self, who: Party) -> None:

@@ -325,6 +325,7 @@ class Session:
             if isinstance(message, BaseException) and not isinstance(message, Stopped):
                 raise message
         if isinstance(message, control.Finish):
+            self.mailbox.total_samples = message.samples
             return message
         self._carry_out(self.handlers.lifecycle.ends_early())
         return None

@@ -138,7 +138,9 @@ class CheckpointWriter:
         self._layout, self._servers = layout, len(set(layout.holders))
         self._request = CaptureRequest(self._node, CHECKPOINT, functools.partial(session.tell_servers, self._servers))
         self._flat, self._module, self._samples = flat, module, begun_at
-        self._by_round = by_round(config.scheme(), config.cluster.servers)
+        scheme = config.scheme()
+        self._by_round = by_round(scheme, config.cluster.servers)
+        self._counts_workers = scheme.lock_step and not scheme.total_is_exact
         self._folder, self._secrets = FolderStore(Path(config.run.out) / CHECKPOINTS), secrets
         self._fence = fence
         self._last = time.monotonic()
@@ -239,7 +241,8 @@ class CheckpointWriter:
         facts = moment.facts
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
-        samples = self._samples_of_loop(moment, workers) or _samples_in(facts)
+        counted = self._samples_of_workers(moment) if self._counts_workers else _samples_in(facts)
+        samples = self._samples_of_loop(moment, workers) or counted
         samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in self._module.state_dict().items()}
         written = {CHECKPOINT_ID: token_hex(8)}
@@ -295,6 +298,11 @@ class CheckpointWriter:
         """
         places = [moment.workers[rank]["entry"][1] for rank in workers]
         return sum(places) if self._optimizer and len(places) == self._workers else 0
+
+    def _samples_of_workers(self, moment: _Moment) -> int:
+        """Returns the samples that all workers have handed over, also those that have left; 0 where not all tell."""
+        samples = [found[3] if len(found := of["entry"]) > 3 else -1 for of in moment.workers.values()]
+        return sum(samples) if len(samples) == self._workers and min(samples) >= 0 else 0
 
     def _store(self) -> RedisStore | None:
         if self._config.checkpoint.store and time.monotonic() < self._asks_store_at:

@@ -221,6 +221,7 @@ def _clock(
         workers=lambda: plan.workers - len(session.departed),
         told=told,
         once=once,
+        exact=scheme.total_is_exact or not scheme.lock_step,
     )
 
 

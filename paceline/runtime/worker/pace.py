@@ -124,8 +124,9 @@ class Pace:
 
     @property
     def total_samples(self) -> int:
-        """Returns the samples that all workers together have trained, as last told: about four times a second."""
-        return self._worker.sizes.clock.now
+        """Returns the samples that all workers together have trained, as last told: about four times a second, and at
+        the end of the run."""
+        return self._worker.sizes.clock.reported
 
     @property
     def batch_size(self) -> int | None:

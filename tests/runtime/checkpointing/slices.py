@@ -98,16 +98,18 @@ def session_of(node: Node) -> Any:
     return session
 
 
-def keeper(out: Path, node: Node, layout: Layout, session: Any = None, store: str = "") -> CheckpointWriter:
+def keeper(
+    out: Path, node: Node, layout: Layout, session: Any = None, store: str = "", scheme: str = "bsp"
+) -> CheckpointWriter:
     session = session or session_of(node)
-    module = nn.Linear(LENGTH, 1, bias=False)
-    return CheckpointWriter(config(out, len(layout.holders), store), session, layout, FlatModel(module), module, 0)
+    module, run = nn.Linear(LENGTH, 1, bias=False), config(out, len(layout.holders), store, scheme)
+    return CheckpointWriter(run, session, layout, FlatModel(module), module, 0)
 
 
-def config(out: Path, servers: int = 2, store: str = "") -> Config:
+def config(out: Path, servers: int = 2, store: str = "", scheme: str = "bsp") -> Config:
     return build(
         {
-            "run": {"scheme": "bsp", "out": str(out)},
+            "run": {"scheme": scheme, "out": str(out)},
             "cluster": {"workers": WORKERS, "servers": servers},
             "optimizer": {"name": "sgd", "momentum": 0.9},
             "checkpoint": {"store": store},

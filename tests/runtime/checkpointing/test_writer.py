@@ -268,6 +268,28 @@ def test_a_worker_that_has_left_does_not_speak_for_those_who_go_on(tmp_path: Pat
         assert start.tensors("model.safetensors")["weight"].flatten().tolist() == [float(lead)] * LENGTH
 
 
+class Counting(Workers):
+    """Each has trained another number of samples, and takes the others to have trained as many."""
+
+    def read_published(self, to: Any, what: str) -> PublishedState:
+        shown = super().read_published(to, what)
+        if not what.endswith(STATE):
+            return shown
+        of = json.loads(shown.facts)
+        of["entries"] = {at: [*entry, SAMPLES[to]] for at, entry in of["entries"].items()}
+        of |= {"numbers": {"samples_seen": 3.0 * SAMPLES[to]}, "common": {"samples_seen": 3 * SAMPLES[to]}}
+        return PublishedState(v=NOTHING, facts=json.dumps(of))
+
+
+def test_where_no_exchange_counts_the_samples_of_all_those_of_each_worker_are_added(tmp_path: Path) -> None:
+    counted = {}
+    for scheme in ("bsp", "sgp"):
+        out = tmp_path / scheme
+        keeper(out, Counting([], (2, 2, 2), (WEIGHTS,), -1), NOWHERE, scheme=scheme).save(0.5)
+        counted[scheme] = FolderStore(out / "checkpoints").verify(1).facts["samples"]
+    assert counted == {"bsp": 3 * SAMPLES[0], "sgp": sum(SAMPLES)}
+
+
 def test_the_model_that_a_run_ends_with_is_that_of_those_who_stayed(
     threads: Runner, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,9 +57,9 @@ class BatchSizes:
         self.clock.trained(counted)
         used, self._used = self._used, []
         if not self.own:  # the loop has batches from elsewhere
-            if self.clock.lock_step and (self._work.left < 2 or not self.clock.equal_rounds):
+            if self.clock.total_in_step and (self._work.left < 2 or not self.clock.equal_rounds):
                 return False  # the next exchange says (`exchanged`)
-            self.spent = 0 < self._limit <= self.clock.now
+            self.spent = 0 < self._limit <= self.clock.reported
             return self.spent
         if used:
             self._bounds = [allowance for allowance in used if allowance is not None]
@@ -75,7 +75,7 @@ class BatchSizes:
         or rounds of another length. All know it after the same exchange, so that all end there, and no step is left
         over.
         """
-        if not self.own and self.clock.lock_step:
+        if not self.own and self.clock.total_in_step:
             self.spent = 0 < self._limit <= self.clock.total
 
     def part_of_a_batch(self, samples: int) -> float:

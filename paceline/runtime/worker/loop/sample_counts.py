@@ -5,6 +5,9 @@
                    which is true of schemes with equal rounds
     elsewhere      the total of the last exchange, or what the coordinator told since, whichever is more
 
+Where an exchange does not count the samples of all (`Scheme.total_is_exact`), rounds and schedules go by the first, as
+if all had equal batches; what is reported, and the end of a loop with batches of its own, go by the second.
+
 In equal rounds all divide what is left (`InRounds`); elsewhere the coordinator does (`ByQuota`).
 
 Example (lock-step, 4 workers, batches of 32, the run ends after 1,000 samples): at a total of 896 each may train
@@ -28,6 +31,7 @@ class Clock:
     role     returns its role, which a restart replaces
     workers  returns how many take part
     told     returns the total as the coordinator told it, which may be newer
+    exact    does the total of an exchange count the batches of all?
     once     returns how many samples those are that exchanges count, where several models train on the same ones
     """
 
@@ -40,8 +44,9 @@ class Clock:
         workers: Callable[[], int],
         told: Callable[[], int],
         once: Callable[[int], int] = lambda samples: samples,
+        exact: bool = True,
     ) -> None:
-        self.lock_step, self.equal_rounds = lock_step, equal_rounds
+        self.lock_step, self.equal_rounds, self._exact = lock_step, equal_rounds, exact
         self._role, self._workers, self._told, self._once = role, workers, told, once
         self._total = self._trained = -1
         self._own = 0  # of this worker, since the exchange that gave the total
@@ -75,6 +80,16 @@ class Clock:
         if self.lock_step:
             return self._trained + self._own * self._workers()
         return max(self._trained + self._own, self._told())
+
+    @property
+    def total_in_step(self) -> bool:
+        """Returns True if all workers know the same exact total after the same exchange."""
+        return self.lock_step and self._exact
+
+    @property
+    def reported(self) -> int:
+        """Returns the samples of all, without those that others are only taken to have trained."""
+        return self.now if self._exact else self._told()
 
     def _look(self) -> None:
         """Takes over the total of the role, if an exchange has changed it."""

@@ -43,6 +43,24 @@ def test_the_schedule_of_a_worker_that_updates_alone_counts_what_all_have_seen(o
     assert sorted(told) == [0, 1]
 
 
+def test_unequal_batches_are_counted_as_they_are_where_no_exchange_counts_them(out: Path) -> None:
+    """A worker of sgp knows its own batches alone."""
+    x, y = toy_data().tensors
+    totals: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for _ in range(3):
+            size = 3 if pace.rank else 7
+            nn.functional.cross_entropy(model(x[:size]), y[:size]).backward()
+            pace.step(size)
+        pace.close()
+        totals.append(pace.total_samples)
+
+    summary, _ = run_loops(out, "sgp", loop, workers=2)
+    assert summary.samples == 30
+    assert totals == [30, 30]
+
+
 def test_a_worker_that_leaves_asks_for_no_samples_where_it_holds_some_or_has_asked() -> None:
     """So the coordinator gives these to the others (`tests/core/coordination/test_lifecycle.py`)."""
     asked: list[tuple[int, int]] = []
