@@ -32,10 +32,10 @@ fragment. Of fewer than K learners that take part, all are enough.
 Fragments are balanced: P runs of consecutive parameters of equal length. (The paper packs tensors into fragments of
 about equal size.) Each server is the synchroniser of its part of every fragment, and may see another M_t than others.
 Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still has
-old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then takes all of Theta
-and clears its optimizer's state (in the paper it takes both from another learner), as after a Delta that is not finite.
-The steps that are in no fragment it has sent, those of the overlap, are then discarded: they are reported, and count as
-dropped.
+old theta and old state. Its Delta counts as any late one. If more than P turns have passed, it then sends what it has
+of the other fragments, too, takes all of Theta and clears its optimizer's state (in the paper it takes both from
+another learner). So does a learner at its first turn, if it is that slow. After a Delta that is not finite nothing more
+is sent: the steps since the last message are discarded. They are reported, and count as dropped.
 Momentum: late Deltas act as momentum of their own (Mitliagkas et al. 2016, arXiv 1605.09774). At a local learning rate
 near the largest that the job bears, stalls can make the model swing with DiLoCo's mu = 0.9. So the default is 0.5.
 Left out: radial-directional averaging, which averages norms and directions apart. So the more learners, the shorter the
@@ -241,6 +241,7 @@ class Decoupled(Scheme):
                 behind |= not is_finite(self.sent.delta)  # one NaN fragment makes the others NaN in the next step
                 self.receive(answer)
                 if behind:
+                    yield from self.merge_rest()  # each merge of these lies as far back
                     yield from self.take_all()
                     self.start = RESET
 
@@ -249,6 +250,12 @@ class Decoupled(Scheme):
             if self.sent is not None and self.ticket is not None:
                 yield Tell(SERVERS, OverlapOver(exchange=self.sent.clock))
                 self.receive((yield Wait(self.ticket)))
+            yield from self.merge_rest()
+            if self.not_merged():
+                yield from self.take_all()
+
+        def merge_rest(self) -> Generator[Effect, Any, None]:
+            """Has the fragments merged of which there are steps since their last answer, unless they are not finite."""
             while (rest := self.not_merged()) and is_finite(self.x):
                 due = self.turn % len(self.parts)
                 # One whose turn it is not joins its last merge, or else its first.
@@ -256,8 +263,6 @@ class Decoupled(Scheme):
                 turn = self.turn - ago + (len(self.parts) if ago > self.turn else 0)
                 self.sent = dataclasses.replace(self.contribution(turn), alone=True)
                 self.receive((yield Call(SERVERS, self.sent)))
-            if rest:
-                yield from self.take_all()
 
         def not_merged(self) -> list[int]:
             """Returns the fragments of which there are steps since their last answer."""
