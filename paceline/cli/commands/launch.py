@@ -14,7 +14,7 @@ from paceline.cli.commands import train
 from paceline.cli.support.engine_launch import ENGINES, over_engine
 from paceline.cli.support.kubernetes_launch import over_kubernetes
 from paceline.cli.support.options import Parser, add_detach, help_of, metavar_of, values_of, with_log_level
-from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.support.run_and_report import ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.script_runs import (
     add_host_options,
     check_program,
@@ -33,7 +33,7 @@ from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost
 from paceline.launch.local.script_launcher import ScriptLauncher
-from paceline.launch.local.script_output import Output
+from paceline.launch.local.script_output import Losses, Output
 from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.launch.remote.host_settings import fit, hosts_of, is_address, listens_on, only_used
 from paceline.launch.remote.hostfile import HostEntry, slots_of

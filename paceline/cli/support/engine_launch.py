@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline import config as configuration
-from paceline.cli.support.run_and_report import Losses, ending_in_order, run_and_report, run_scripts
+from paceline.cli.support.run_and_report import ending_in_order, run_and_report, run_scripts
 from paceline.cli.support.script_runs import check_program, evaluator_of, has_evaluator
 from paceline.cli.support.watch_page import page
 from paceline.config import Config
@@ -32,7 +32,7 @@ from paceline.launch.engines.restarted_agents import RestartedAgents
 from paceline.launch.local.environment import split_environment
 from paceline.launch.local.interfaces import address_towards, addresses, planned_towards, resolve
 from paceline.launch.local.launcher import LocalHost
-from paceline.launch.local.script_output import Output
+from paceline.launch.local.script_output import Losses, Output
 from paceline.launch.local.train import make_supervisor, new_folder, removing_unused
 from paceline.launch.remote.hostfile import HostEntry
 from paceline.launch.remote.launcher import RemoteLauncher, begin

@@ -22,9 +22,6 @@ from paceline.core.errors import PacelineError
 from paceline.observe.formatting import number_format
 from paceline.observe.formatting.wrapping import columns, wrapped_lines
 from paceline.observe.runs.summary import Summary, WorkerSummary
-from paceline.observe.terminal.progress import Lines, ProgressSnapshot
-from paceline.runtime.spec.core_binding import CORES
-from paceline.runtime.spec.rate_scale import RATE
 
 # A shell reports 128 plus the number of a signal for a process that the signal ended; these codes are the same.
 EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -103,28 +100,6 @@ def run_and_report(runner: Runner) -> int:
 def show(lines: str) -> None:
     """Prints them; on a terminal lines that are too long go on between two words."""
     print(wrapped_lines(lines, columns()) if sys.stdout.isatty() else lines)
-
-
-class Losses:
-    """Shows a run whose output is the scripts' own: from which checkpoint it goes on, and who was lost."""
-
-    def __init__(self) -> None:
-        self._begun = False
-        self._lines = Lines(sys.stderr)
-
-    def begin(self, lines: Sequence[str]) -> None:
-        """Prints lines of the supervisor.
-
-        The first call has the heading of the run. It is left out, but for what it says about the checkpoints that a
-        run goes on from, or passes over: a run that began anew unnoticed would have lost work. It also says which cores
-        the scripts were bound to, which the user has asked for, and another rate than the script's.
-        """
-        told = (line for line in lines if self._begun or "checkpoint" in line or line.startswith(CORES) or RATE in line)
-        self._lines.say(*(f"paceline: {line}" for line in told))
-        self._begun = True
-
-    def show(self, snapshot: ProgressSnapshot) -> None: ...
-    def close(self) -> None: ...
 
 
 def run_scripts(runner: Runner, close: Callable[[], None] = lambda: None) -> int:

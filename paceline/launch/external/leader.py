@@ -31,7 +31,8 @@ from paceline.launch.external.rendezvous import secret_of, ticket_of
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
 from paceline.launch.local.line_messages import LineDecoder
-from paceline.launch.local.train import Silent, make_supervisor, new_folder
+from paceline.launch.local.script_output import Losses
+from paceline.launch.local.train import make_supervisor, new_folder
 from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.callback_listener import CallbackListener, Caller
@@ -248,8 +249,9 @@ def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: 
         print(left_text(supervisor.left), flush=True)
         return 0
 
+    display = make_display(sys.stderr) if trains else Losses()
     try:
-        return lead(external, values, trains=trains, run=run, display=make_display(sys.stderr) if trains else Silent())
+        return lead(external, values, trains=trains, run=run, display=display)
     except PacelineError as error:
         print(f"paceline: {error}", file=sys.stderr, flush=True)
         return 2 if isinstance(error, ConfigError) else 1

@@ -5,7 +5,7 @@ back for HOLD_SECONDS, and is shown once for all workers that have printed it by
 
     [workers 0-39] train.py:12: UserWarning: 100 batches without pace.step()
 
-Logs have every line of everybody.
+Logs have every line of everybody. Beside that output a terminal shows who is lost or is back (`Losses`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import contextlib
 import re
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.core.coordination.party import Party
 from paceline.core.files.safe_path import safe_join
 from paceline.observe.formatting.number_format import ranks_text
+from paceline.observe.terminal.progress import Lines, ProgressSnapshot
+from paceline.runtime.spec.core_binding import CORES
+from paceline.runtime.spec.rate_scale import RATE
 
 HOLD_SECONDS = 0.5
 """Seconds that a warning is held back."""
@@ -108,3 +112,25 @@ def _show(name: str, line: str) -> None:
     """Writes a line behind the name of its party."""
     sys.stdout.write(f"[{name}] {line}\n")
     sys.stdout.flush()
+
+
+class Losses:
+    """Shows a run whose output is the scripts' own: from which checkpoint it goes on, and who was lost."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._lines = Lines(sys.stderr)
+
+    def begin(self, lines: Sequence[str]) -> None:
+        """Prints lines of the supervisor.
+
+        The first call has the heading of the run. It is left out, but for what it says about the checkpoints that a
+        run goes on from, or passes over: a run that began anew unnoticed would have lost work. It also says which cores
+        the scripts were bound to, which the user has asked for, and another rate than the script's.
+        """
+        told = (line for line in lines if self._begun or "checkpoint" in line or line.startswith(CORES) or RATE in line)
+        self._lines.say(*(f"paceline: {line}" for line in told))
+        self._begun = True
+
+    def show(self, snapshot: ProgressSnapshot) -> None: ...
+    def close(self) -> None: ...

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
-from paceline.cli.support.run_and_report import Losses, faults_of
+from paceline.cli.support.run_and_report import faults_of
 from tests.observe.fake_runs import summary, worker
 
 
@@ -27,18 +25,6 @@ def test_a_single_worker_is_named_with_its_device() -> None:
     assert line.startswith(
         "worker 1 (cpu): 30 of 100 gradients were unusually large and were used; --gate reject drops"
     )
-
-
-def test_of_the_heading_of_a_run_of_scripts_checkpoints_and_cores_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    losses = Losses()
-    losses.begin(["26 parameters on 1 server", "resumes checkpoint 3", "cores of h1: worker 0 has 0-3"])
-    losses.begin(["worker 1 (h1, pid 7) lost"])
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "paceline: resumes checkpoint 3",
-        "paceline: cores of h1: worker 0 has 0-3",
-        "paceline: worker 1 (h1, pid 7) lost",
-    ]
 
 
 def test_without_servers_the_line_says_that_the_workers_left_results_out() -> None:

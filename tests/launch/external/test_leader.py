@@ -32,6 +32,7 @@ from paceline.launch.remote.agent_messages import Request
 from paceline.launch.remote.callback_listener import CallbackListener, enter
 from paceline.launch.remote.message_stream import MessageStream
 from paceline.live.protocol import frames
+from paceline.observe.terminal.progress import ProgressDisplay, ProgressSnapshot
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.external.others import WORKER
 from tests.launch.process_tree import within
@@ -208,6 +209,21 @@ def test_who_leads_listens_where_it_is_told_and_not_where_nobody_else_calls(monk
         leading._listens_on(rank_0)
     assert leading._listens_on(dataclasses.replace(rank_0, interface="10.0.0.7")) == "10.0.0.7"
     assert leading._listens_on(dataclasses.replace(rank_0, host="localhost")) == "127.0.1.1"
+
+
+def test_what_happens_in_a_run_of_scripts_is_on_the_terminal_of_rank_0(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lead(*_: Any, display: ProgressDisplay, **__: Any) -> int:
+        display.show(ProgressSnapshot(scheme="bsp", elapsed_s=1.0, samples=8, epochs=None, workers=()))
+        display.begin(("26 parameters on 1 server",))
+        display.begin(("worker 1 lost after 3 steps: it is gone; 2 of 3 continue",))
+        display.close()
+        return 0
+
+    monkeypatch.setattr(leading, "lead", lead)
+    assert leading.run_leader(WORKER, {}, trains=False) == 0
+    assert capsys.readouterr().err == "paceline: worker 1 lost after 3 steps: it is gone; 2 of 3 continue\n"
 
 
 def test_options_are_held_against_the_numbers_that_the_starter_gives(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.local import script_output
-from paceline.launch.local.script_output import Output
+from paceline.launch.local.script_output import Losses, Output
 
 WARNING = "train.py:12: UserWarning: pace.step() found no gradient"
 
@@ -53,3 +53,15 @@ def test_a_warning_is_shown_while_the_script_goes_on(tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out == f"[worker 1] {WARNING}\n"
     said("worker 1", "  pace.step()")  # it came too late to be shown below it, and is not lost
     assert capsys.readouterr().out == "[worker 1]   pace.step()\n"
+
+
+def test_of_the_heading_of_a_run_of_scripts_checkpoints_and_cores_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    losses = Losses()
+    losses.begin(["26 parameters on 1 server", "resumes checkpoint 3", "cores of h1: worker 0 has 0-3"])
+    losses.begin(["worker 1 (h1, pid 7) lost"])
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "paceline: resumes checkpoint 3",
+        "paceline: cores of h1: worker 0 has 0-3",
+        "paceline: worker 1 (h1, pid 7) lost",
+    ]
