@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from paceline.core.trace import SPEAKS, Applied, Decided, MemberChange, Record, Span
+from paceline.observe.runs.updates_in_model import UpdatesInModel
 
 
 class Goodput:
@@ -40,8 +41,7 @@ class Goodput:
         self._waited: set[int] = set()  # those that have waited since their last step
         self._lost: defaultdict[int, int] = defaultdict(int)
         self._outside: defaultdict[int, int] = defaultdict(int)  # handed over before the first update or after the last
-        self._updates: list[Applied] = []
-        self._in_updates: defaultdict[int, float] = defaultdict(float)  # samples of each rank in `_updates`
+        self._updates = UpdatesInModel()
         self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
         self._went_back = False
         self._in_groups = False
@@ -65,13 +65,12 @@ class Goodput:
                 self.dropped += record.samples
             case Applied(shard=0):
                 # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
-                while self._went_back and self._updates and self._updates[-1].version >= record.version:
-                    self._count(self._updates.pop(), -1)
+                if self._went_back:
+                    self._updates.undo(record.version)
                 self._went_back = False
                 self._last_phase.clear()
                 self._without(record)
-                self._updates.append(record)
-                self._count(record, 1)
+                self._updates.add(record)
             case Decided(verdict=verdict) if verdict.startswith(SPEAKS):
                 self._in_groups = True
             case MemberChange(party=party, event="replaced") if party.startswith("server "):
@@ -84,11 +83,6 @@ class Goodput:
         """Takes what an update has used, or dropped, off what is still to be handed over."""
         for rank in update.ranks:
             self._since[rank] = max(0, self._since[rank] - update.samples // len(update.ranks))
-
-    def _count(self, update: Applied, sign: int) -> None:
-        """Adds an update to the samples in the model, or takes it out again."""
-        for rank in update.ranks:
-            self._in_updates[rank] += sign * update.samples / len(update.ranks)
 
     def share(self, workers: int, seconds: float, *, gossip: bool = True) -> float | None:
         """Returns the goodput of a run of so many workers and seconds; None where nothing was trained.
@@ -111,7 +105,7 @@ class Goodput:
 
     def _useful(self, gossip: bool) -> defaultdict[int, float]:
         """Returns the samples of each rank that are in the model."""
-        useful = self._in_updates.copy()
+        useful = self._updates.samples.copy()
         if self._in_groups:
             return useful
         if self._updates:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -260,25 +261,38 @@ LOSS_MAX = 700.0
 """The exponential of more is no float."""
 
 
+NUMBERS_KEPT = 1024
+"""Contributions of a rank with which something was wrong whose numbers are kept: servers are never so far apart."""
+
+
 class Faults:
     """Counts the contributions of each rank that servers found fault with; one that several shards report counts
     once."""
 
     def __init__(self) -> None:
-        self._of: dict[tuple[int, bool], set[int]] = {}
+        self._count: Counter[tuple[int, bool]] = Counter()
+        self._latest: dict[tuple[int, bool], dict[int, None]] = {}  # numbers, in the order in which they came
 
     def add(self, record: Record) -> None:
         """Counts a record; only `Gated` ones matter."""
-        if isinstance(record, Gated):
-            self._of.setdefault((record.rank, record.refused), set()).add(record.number)
+        if not isinstance(record, Gated):
+            return
+        sort = record.rank, record.refused
+        latest = self._latest.setdefault(sort, {})
+        if record.number in latest:
+            return
+        self._count[sort] += 1
+        latest[record.number] = None
+        if len(latest) > NUMBERS_KEPT:
+            del latest[next(iter(latest))]
 
     def refused(self, rank: int) -> int:
         """Returns the contributions of `rank` that were rejected."""
-        return len(self._of.get((rank, True), ()))
+        return self._count[rank, True]
 
     def wild(self, rank: int) -> int:
         """Returns the contributions of `rank` that were noted and used."""
-        return len(self._of.get((rank, False), ()))
+        return self._count[rank, False]
 
 
 class Staleness:

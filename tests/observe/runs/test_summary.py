@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import PacelineError
-from paceline.core.trace import Applied, Ended
+from paceline.core.trace import Applied, Ended, Gated
 from paceline.observe.runs.summary import (
+    Faults,
     Staleness,
     Summary,
     perplexity_of,
@@ -20,6 +21,7 @@ from paceline.observe.runs.summary import (
     seconds_to_target,
     write_summary,
 )
+from tests.held_objects import held
 from tests.observe.fake_runs import evaluations, summary, worker
 
 
@@ -115,3 +117,15 @@ def test_a_target_may_be_a_loss_which_is_reached_from_above() -> None:
 def test_perplexity_is_the_exponential_of_a_loss_that_is_a_number() -> None:
     assert perplexity_of(math.log(7)) == pytest.approx(7)
     assert [perplexity_of(loss) for loss in (None, math.nan, math.inf, 1e4)] == [None] * 4
+
+
+def test_faults_hold_no_more_in_a_long_run() -> None:
+    def after(count: int) -> Faults:
+        faults = Faults()
+        for number in range(count):
+            for shard in (0, 1):
+                faults.add(Gated(at=0.0, shard=shard, rank=0, number=number, refused=False, reason="far longer"))
+        return faults
+
+    assert after(50_000).wild(0) == 50_000, "one that both shards report counts once"
+    assert held(after(50_000)) <= held(after(5_000)) + 10

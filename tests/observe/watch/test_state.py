@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import paceline.schemes  # noqa: F401  enters the catalogue
-from paceline.core.trace import Applied, Ended, MemberChange, Record, Span
+from paceline.core.trace import Applied, Ended, Gated, MemberChange, Record, Span
 from paceline.observe.watch.page_data import PageQuery, picture
 from paceline.observe.watch.state import PageState
+from tests.held_objects import held
 from tests.observe.watch.played import simulated
 
 STEP_S = 0.02
@@ -100,3 +101,15 @@ def test_the_groups_of_gsp_are_seen_each_with_its_own_pace() -> None:
     assert len(fast["strip"]) == len(slow["strip"]) > 0
     assert fast["rate"] == pytest.approx(4 * slow["rate"], rel=0.1)
     assert slow["step_ms"] == pytest.approx(4 * fast["step_ms"], rel=0.1)
+
+
+def test_what_the_page_holds_does_not_grow_with_the_run() -> None:
+    state, sizes = PageState(4), []
+    for number in range(20_001):
+        at, rank = 0.01 * number, number % 4
+        state.add(Span(at=at, rank=rank, activity="computing", seconds=0.01, steps=1, samples=8, exchanges=1))
+        state.add(Applied(at=at, shard=0, ranks=(rank,), version=number, staleness=number % 5, weight=1.0, samples=8))
+        state.add(Gated(at=at, shard=0, rank=rank, number=number, refused=True, reason="NaN"))
+        if number in (2_000, 20_000):
+            sizes.append(held(state))
+    assert sizes[1] - sizes[0] < 2_000, f"{sizes}: nothing is kept for each record"

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination.control_messages import NOTHING
-from paceline.core.trace import Span
+from paceline.core.trace import Applied, Decided, Gated, Span
 from paceline.runtime.run_folder.run_statistics import RunStatistics
+from paceline.runtime.spec.job_spec import Recipe
+from tests.held_objects import held
 from tests.runtime.one_process import config_for
 
 
@@ -63,3 +65,25 @@ def test_a_run_whose_only_exchange_is_its_last_has_trained_its_model(out: Path) 
     summary = statistics.summary()
     assert summary.warning == ""
     assert summary.goodput == pytest.approx(1 / 1.1)
+
+
+def test_what_is_held_does_not_grow_with_the_run(out: Path) -> None:
+    statistics, sizes = RunStatistics(config_for(out, scheme="asp", steps=10_000), 1000), []
+    statistics.started(Recipe(scheme="asp"), 10)
+    for number in range(1, 20_001):
+        at, rank = 0.01 * number, number % 2
+        statistics.progressed(rank, dataclasses.replace(NOTHING, steps=number, samples=8 * number), at)
+        for record in (
+            Span(at=at, rank=rank, activity="computing", seconds=0.01, steps=1, samples=8, exchanges=1),
+            Applied(at=at, shard=0, ranks=(rank,), version=number, staleness=1, weight=1.0, samples=8),
+            Gated(at=at, shard=0, rank=rank, number=number, refused=False, reason="far longer than most"),
+            Decided(at=at, party="server 0", rank=rank, verdict="wait", reason="worker 1 is behind"),
+        ):
+            statistics.recorded(record)
+        if number in (2_000, 20_000):
+            sizes.append(held(statistics))
+    assert sizes[1] - sizes[0] < 2_000, f"{sizes}: nothing is kept for each record"
+    statistics.finished("steps", 200.0)
+    summary = statistics.summary()
+    assert summary.goodput == pytest.approx(0.5)
+    assert [worker.wild for worker in summary.workers] == [10_000, 10_000]
