@@ -97,7 +97,7 @@ class ShardRecount:
         self._ended: dict[int, int] = {}  # by rank: the phase that it says is over
         self._seen: dict[int, int] = dict.fromkeys(range(self._workers), 0)  # updates in each one's weights
         self._group: dict[int, tuple[Any, Any]] = {}  # by rank: what its last move names
-        self._went_back = False  # to a snapshot, together with all others
+        self._shift: dict[int, int] = {}  # of a newcomer that has pushed: its clock here, less what it calls its clock
         self.open: dict[int, list[Contribution]] = {}  # by rank: heard, and neither applied nor dropped yet
         self._passed_over: set[int] = set()  # who had one dropped since the last update
         self.updates = 0
@@ -116,7 +116,7 @@ class ShardRecount:
         kept._used, kept._in_model, kept._seen = self._used.copy(), self._in_model.copy(), self._seen.copy()
         kept.dropped, kept._new, kept.comings = self.dropped.copy(), self._new.copy(), self.comings.copy()
         kept.done, kept._untold, kept.view = self.done.copy(), self._untold.copy(), self.view
-        kept._went_back = self._went_back
+        kept._shift = self._shift.copy()
         for rank, clock in self._clocks.items():
             waits = rank in self.open
             kept._at[rank] = max(0, clock - waits), max(0, self._told[rank] - waits)
@@ -126,17 +126,16 @@ class ShardRecount:
         """Returns the recount of a server that goes on from this kept state.
 
         `order`: the number of the order it obeyed. `copied`: the other servers go on. Otherwise all have gone back, and
-        it hears from every worker how far that one is.
+        it counts by the workers' own clocks, and hears from every worker how far that one is.
         """
         made = self.as_kept()
         made._clocks, made.order = Clocks(range(self._workers)), order
         made._told = dict(made._clocks)
-        made._went_back = self._went_back or not copied
         if not copied:
-            made._untold, made.view = self._at.keys() - self._new, order
+            made._untold, made.view, made._shift = self._at.keys() - self._new, order, {}
         for rank, (clock, told) in self._at.items():
             made._clocks.tick(rank, clock)
-            made._told[rank] = told
+            made._told[rank] = told - (0 if copied else self._shift.get(rank, 0))
         made._heard, made._samples, made._last = made._applied.copy(), made._samples_applied, made._used.copy()
         return made
 
@@ -144,10 +143,8 @@ class ShardRecount:
         """Checks the clocks in the tables that a server would keep now, in which nothing waits for its round.
 
         Where groups change, which no scheme with a bound on clocks has, a newcomer may wait for no round of its own.
-        A server that went back to a snapshot is not looked at: workers report to it how far they are, each when it asks
-        for weights, and a newcomer is counted from the slowest that has.
         """
-        for rank, clock in tables["clocks"] if self._promise.ahead is not None and not self._went_back else ():
+        for rank, clock in tables["clocks"] if self._promise.ahead is not None else ():
             counted = self._told[rank] - (rank in self.open)
             if clock != counted:
                 raise self._broken(f"shard {self._number} keeps clock {clock} of worker {rank}; it is {counted}")
@@ -221,7 +218,6 @@ class ShardRecount:
             return
         # A newcomer counts from whatever clock its peers handed it, so its first number may jump; later ones may not.
         jump = max(1, clock - self._told[src]) if src in self._new else clock - self._last.get(src, 0)
-        self._new.discard(src)
         self._untold.discard(src)
         self._last[src] = clock
         self._heard[src] += 1
@@ -234,6 +230,9 @@ class ShardRecount:
         self.open.setdefault(src, []).append(contribution)
         self._clocks.tick(src, self._clocks[src] + 1)
         self._told[src] += jump
+        if src in self._new:
+            self._new.discard(src)
+            self._shift[src] = self._told[src] - clock
 
     def _hears_how_far(self, src: int, clock: int) -> None:
         """Notes the own clock of worker `src`, which a server that has gone back may not know."""
@@ -440,6 +439,7 @@ class ShardRecount:
         self.comings[rank] += rank not in self._here  # told twice it is no news
         self._here.add(rank)
         self._new.add(rank)
+        self._shift.pop(rank, None)
         self._seen[rank] = self.updates
         for contribution in self.open.get(rank, ()):
             contribution.former = True

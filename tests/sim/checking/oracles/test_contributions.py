@@ -145,6 +145,27 @@ def test_a_copy_from_before_all_went_back_is_of_no_use() -> None:
         back.goes_on_as(before.again(4, copied=True))
 
 
+def test_servers_that_went_back_count_by_the_clocks_of_the_workers() -> None:
+    """A newcomer's clock on a shard may be ahead of its own; after a rollback all shards begin with its own."""
+    shard = ShardRecount(AssertionError, promises_of(make("ssp", {})), 2, 0)
+    shard.hear(0, Push(g=Ghost(1), clock=1, samples=1))
+    shard.applied(update((0,), 1, 0, 1))
+    shard.gone(1)
+    shard.came(1)
+    shard.hear(1, Push(g=Ghost(1), clock=1, samples=1))
+    shard.applied(update((1,), 2, 0, 1))
+    shard.keeps({"clocks": [[0, 1], [1, 2]]})
+    kept = shard.as_kept()
+    kept.again(3, copied=True).keeps({"clocks": [[0, 1], [1, 2]]})
+    back = kept.again(3, copied=False)
+    back.keeps({"clocks": [[0, 1], [1, 1]]})
+    back.as_kept().again(4, copied=False).keeps({"clocks": [[0, 1], [1, 1]]})
+    with pytest.raises(AssertionError, match="shard 0 keeps clock 2 of worker 1; it is 1"):
+        back.keeps({"clocks": [[0, 1], [1, 2]]})
+    back.hear(1, Pull(last=2))
+    back.keeps({"clocks": [[0, 1], [1, 2]]})
+
+
 def test_a_worker_that_came_back_may_be_in_the_open_rounds_of_two_groups() -> None:
     shard = recount_of_two_groups()
     shard.applied(update((0,), 1, 0, 8))
