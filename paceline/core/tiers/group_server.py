@@ -54,6 +54,7 @@ class GroupServer:
         self.now = self.began = self.ended = 0.0
         self.opened: Any = None  # the weights of the present work
         self.steps = 0
+        self.retired = False  # the speaker trains no more, and serves the others
 
     # ---- who takes part ------------------------------------------------------------------------------------
     def leaves(self, now: float, member: int) -> Iterator[Tell | Reply]:
@@ -61,6 +62,11 @@ class GroupServer:
         if member in self.members:
             self.members.discard(member)
             yield from self.member_left(now, member)
+
+    def retires(self, now: float) -> Iterator[Tell | Reply]:
+        """Goes on without the work of the speaker."""
+        self.retired = True
+        yield from self.leaves(now, self.me)
 
     def joins(self, now: float, member: int) -> Iterator[Tell | Reply]:
         """Takes a newcomer in."""
@@ -85,8 +91,11 @@ class GroupServer:
         if isinstance(message, AwaitGroup):
             return self.awaited()
         if not isinstance(message, EnterGroup):
-            # What was still on its way from one who has left changes nothing.
-            return self.hear(now, src, message) if src in self.members else ()
+            if src in self.members:
+                return self.hear(now, src, message)
+            # What was still on its way from one who has left changes nothing. A call that the speaker made before it
+            # retired is answered, or the answer to its next one would be taken for that of this one.
+            return (Reply(src, RoundOver()),) if src == self.me and self.retired else ()
         # A newcomer of which a speaker that is one, too, was not told
         joins = () if src in self.members else self.joins(now, src)
         return itertools.chain(joins, self.enter(src, message))

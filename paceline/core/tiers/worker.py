@@ -157,10 +157,12 @@ class TierWorker(GroupMember):
         if self.outer is None or self.server is None or self.asked is None:
             return
         if not self.averages:
-            yield from self.in_ranks(self.server.leaves(self.now, self.number))
+            yield from self.in_ranks(self.server.retires(self.now))
         try:
             while (made := (yield from self.rest_of_group(self.asked, soon=soon))) is not None:
                 self.asked = yield from self.until_work(made)
+                if soon:  # what the others have pushed meanwhile is for the next speaker, or there would be no end
+                    break
         except (TermOver, PeerLost):
             return
         yield from self.outer.last_exchange(soon=soon)

@@ -1,12 +1,13 @@
 import numpy as np
 
+from paceline.core.adaptive.regrouping import Timed
 from paceline.core.collective.mean_server import Averaged, Part
 from paceline.core.effects import Reply
 from paceline.core.paramserver.gated_server import Pull, Push, Weights
 from paceline.core.role import RoleContext
 from paceline.core.scheme import make
 from paceline.core.tiers.group_server import CLOSED, DONE, OPEN, AveragingGroup, ClockedGroup, GradientMean
-from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, RoundOver
+from paceline.core.tiers.messages import AwaitGroup, EnterGroup, GroupBegin, RoundBegin, RoundOver
 
 W = np.zeros(1)
 ME = 0
@@ -95,6 +96,23 @@ def test_a_member_that_leaves_may_end_the_round() -> None:
     said(group.on(1.0, ME, push(5.0)))
     assert said(group.leaves(2.0, 1)) == {ME: RoundOver()}
     assert group.state == DONE
+
+
+def test_every_call_of_a_speaker_that_trains_no_more_is_answered() -> None:
+    """One that it made before would take the answer of the next one: an answer is that of the oldest open call."""
+    group = opened(clocked("gsp"), steps=1)
+    assert said(group.retires(1.0)) == {}
+    assert said(group.on(1.1, ME, Timed(done=0, seconds=1.0))) == {ME: RoundOver()}
+    assert said(group.on(1.2, ME, AwaitGroup())) == {}
+    assert said(group.on(1.3, 1, push(1.0))) == {1: group.server.answer(1, True), ME: RoundOver()}  # type: ignore[union-attr]
+
+
+def test_nobody_else_gets_an_answer_once_it_has_left() -> None:
+    group = opened(clocked("bsp"), steps=1)
+    said(group.leaves(1.0, 1))
+    assert said(group.on(1.1, 1, push(1.0))) == {}
+    said(group.leaves(1.2, ME))  # its message was refused, which is no end of its work
+    assert said(group.on(1.3, ME, push(1.0))) == {}
 
 
 def test_one_that_comes_back_is_expected_again() -> None:
