@@ -197,7 +197,9 @@ class Progress:
     seconds_in_loop               how long its loop has been without a step; 0 while that step waits for others
     steps_before, samples_before  done before the run was resumed; their seconds are not in these sums
     bytes_shared                  bytes of `bytes_up` and `bytes_down` that passed by shared memory
-    share                         samples of its share of the first data set, in this incarnation and in those before
+    share                         samples of its share of the first data set, in this incarnation and in those before,
+                                  without those that it alone has
+    samples_alone                 those of `samples` of local work that no exchange has had yet: they are lost with it
     """
 
     steps: bounds.Count
@@ -215,11 +217,12 @@ class Progress:
     steps_before: bounds.Count = 0
     samples_before: bounds.TotalSamples = 0
     share: bounds.Count = 0
+    samples_alone: bounds.TotalSamples = 0
 
     def __add__(self, other: Progress) -> Progress:
         """Adds the progress of two incarnations, the later one second."""
         sums = {of.name: getattr(self, of.name) + getattr(other, of.name) for of in dataclasses.fields(self)}
-        of_now = ("seconds_at_batch", "seconds_in_loop", "share")
+        of_now = ("seconds_at_batch", "seconds_in_loop", "share", "samples_alone")
         return Progress(**sums | {name: getattr(other, name) for name in of_now})
 
 

@@ -39,6 +39,7 @@ from paceline.core.coordination.decisions import (
     NotifyWorkerJoined,
     NotifyWorkerLeft,
     PartyJoined,
+    ProgressReported,
     Timer,
 )
 from paceline.core.coordination.ending import RunEnding
@@ -248,6 +249,8 @@ class Elasticity:
         self._roster.lost.add(who)
         self._roster.training.discard(who)
         self._recovery.departed.add(who.index)
+        if progress := self._run.totals.lost(who.index):
+            self._decide.add(ProgressReported(who.index, progress))
         self.quotas.gone(who.index)
         self.shares.gone(who.index)
         newcomer = self._roster.joining.pop(who, None) is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Collection
@@ -96,6 +97,17 @@ class ProgressTotals:
         self.exchanges += progress.exchanges - before.exchanges
         self._progress[rank] = progress
         return progress
+
+    def lost(self, rank: int) -> control.Progress | None:
+        """Takes off what worker `rank` alone had trained, which is lost with it; returns its progress without that, or
+        None where that is nothing."""
+        progress = self._progress.get(rank, control.NOTHING)
+        if not progress.samples_alone:
+            return None
+        samples = progress.samples - progress.samples_alone
+        self.samples -= progress.samples_alone
+        self._progress[rank] = dataclasses.replace(progress, samples=samples, samples_alone=0)
+        return self._progress[rank]
 
     def new_incarnation(self, rank: int) -> control.Progress:
         """Begins a new incarnation of worker `rank`; returns what the earlier ones have done."""

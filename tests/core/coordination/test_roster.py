@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import worker
-from paceline.core.coordination.roster import RunRoster
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.trace import MemberChange
 from tests.live.scripted_parties import Company
 
@@ -28,3 +29,17 @@ def test_a_server_in_the_place_of_a_lost_one_learns_who_was_drained_and_may_be_a
     assert (run.roster(4).gone, run.roster(4).lost) == ((1,), ())
     run.lost.add(worker(1))
     assert (run.roster(4).gone, run.roster(4).lost) == ((1,), (1,))
+
+
+def test_local_work_that_is_lost_with_its_worker_is_not_counted() -> None:
+    totals = ProgressTotals()
+    trained = dataclasses.replace(control.NOTHING, samples=28, steps=7, samples_alone=24)
+    totals.told(0, trained)
+    totals.told(1, trained)
+    lost = totals.lost(1)
+    assert lost is not None
+    assert (lost.samples, totals.of(1), totals.samples) == (4, 4, 32)
+    assert totals.lost(1) is None
+    totals.new_incarnation(1)
+    assert totals.told(1, dataclasses.replace(control.NOTHING, samples=8)).samples == 12
+    assert totals.samples == 40

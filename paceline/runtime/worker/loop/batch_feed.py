@@ -90,6 +90,7 @@ class BatchFeed:
         self._adds = False  # was there a gradient before the last one?
         self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
         self._at_hand = 0  # samples of the mini-batches that the gradient of the next step is of, or was
+        self._share_exchanged = 0  # samples of the share that an exchange has had
         self._has_left = False  # its loop may still ask for batches, and gets none
         self.pass_of = PassOfAll(run.plan.samples, run.plan.epochs)
 
@@ -115,9 +116,8 @@ class BatchFeed:
 
     @property
     def trained_of_share(self) -> int:
-        """Returns the samples of its share of the first data set that this worker has trained."""
-        first = next(iter(self._streams.values()), None)
-        return first.trained_of[True] if isinstance(first, Batches) else 0
+        """Returns the samples of its share of the first data set that this worker has trained and exchanged."""
+        return self._share_exchanged
 
     def batches(
         self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str
@@ -237,6 +237,16 @@ class BatchFeed:
             if isinstance(stream, Batches):
                 stream.trained(stream.at_hand)
                 stream.at_hand = 0
+        if self._sizes.all_exchanged:
+            self._note_exchanged()
+
+    def _note_exchanged(self) -> None:
+        """Notes that nothing of what was trained would be lost with this worker."""
+        first = next(iter(self._streams.values()), None)
+        self._share_exchanged = first.trained_of[True] if isinstance(first, Batches) else 0
+        for allowance in self._allowances.values():
+            if isinstance(allowance, SampleDealer):
+                allowance.exchanged()
 
     def cleared(self, skipped: bool) -> None:
         """Gradients are gone without a step: those of earlier batches, or else of what the loop has, which it may use

@@ -26,6 +26,11 @@ class BatchSizes:
         """Returns the size of the next mini-batch where the scheme says it; otherwise None."""
         return self._work.samples_wanted
 
+    @property
+    def all_exchanged(self) -> bool:
+        """Returns True if nothing was trained since the last exchange."""
+        return self._work.begins
+
     def in_rounds(self, epochs: int, samples: int) -> Allowance | None:
         """Returns what bounds a worker with a share of its own, in a run that ends after `epochs`, in samples, or
         `samples`."""

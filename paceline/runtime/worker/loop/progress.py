@@ -39,6 +39,7 @@ class ProgressCounters:
 
     def __init__(self) -> None:
         self.steps = self.samples = self.exchanges = self.reported = 0
+        self._samples_exchanged = 0
         self.seconds = 0.0
         self._before = self._samples_before = 0
 
@@ -46,6 +47,7 @@ class ProgressCounters:
         """Begins with steps and samples of an earlier incarnation of the run."""
         self.steps, self.samples = steps, samples
         self._before, self._samples_before = steps, samples
+        self._samples_exchanged = samples
         self.reported = samples  # whoever adds them up knows them already
 
     @property
@@ -58,6 +60,10 @@ class ProgressCounters:
         self.steps += 1
         self.samples += samples
         self.seconds += seconds
+
+    def handed_over(self) -> None:
+        """Notes that an exchange has all that was trained so far, though it is not answered yet."""
+        self._samples_exchanged = self.samples
 
     def progress(
         self,
@@ -88,4 +94,5 @@ class ProgressCounters:
             steps_before=self._before,
             samples_before=self._samples_before,
             share=share,
+            samples_alone=max(0, samples - self._samples_exchanged),
         )

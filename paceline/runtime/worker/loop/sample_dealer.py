@@ -32,6 +32,7 @@ class SampleDealer:
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
+        self._exchanged = 0  # those of `_trained` that would not be lost with this worker
         self._epochs = 0  # for so many the loop goes on; 0: without end
         self._asked_for: int | None = None  # under way: the epochs of that time
         self._asked_at, self._handed_before, self._wanted = session.node.now(), 0, 0
@@ -80,8 +81,13 @@ class SampleDealer:
         """Notes that a step was made of everything that the loop was given."""
         self._trained = self._handed - self.ahead
 
+    def exchanged(self) -> None:
+        """Notes that an exchange had all that was trained so far."""
+        self._exchanged = self._trained
+
     def leave(self) -> None:
-        """Reports to the coordinator what was trained, so that others get the rest."""
+        """Reports to the coordinator what was trained, so that others get the rest. The last exchange has all of it."""
+        self.exchanged()
         self._draw(0, 1)
 
     def _ask(self, batch: int) -> None:
@@ -93,8 +99,8 @@ class SampleDealer:
         self._draw(self._wanted, batch)
 
     def _draw(self, wanted: int, batch: int) -> None:
-        """Sends a request, with what was trained so far."""
-        told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._trained}
+        """Sends a request, with what others need not train though this worker is lost."""
+        told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._exchanged}
         told["behind"] = self._behind
         self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, **told))
 

@@ -131,6 +131,7 @@ class StepRunner:
         )
         self._exchanges = 0
         if early or result is not None:
+            self._counts.handed_over()
             self._positions.contributed(self._counts.steps, self._feed.position, self._counts.samples)
         if early:
             self._take(early.finish)
@@ -187,6 +188,7 @@ class StepRunner:
         """
         result = None if self._node.stopped else self._model.work.cut_short()
         if result is not None:
+            self._counts.handed_over()
             self._positions.contributed(self._counts.steps, self._feed.position, self._counts.samples)
             self._model.flat.settle()
             self._take(lambda: self._exchange(result))

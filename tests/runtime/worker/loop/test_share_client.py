@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,26 @@ def test_what_nobody_was_there_to_train_is_said(out: Path) -> None:
     assert [record["reason"] for record in records if record.get("verdict") == LEFT_UNTRAINED] == [
         "44 samples of worker 1's share were trained by nobody: it left when the others ended"
     ]
+
+
+@pytest.mark.parametrize("scheme", ["slowmo", "easgd"])  # shares, and a queue
+def test_local_work_that_is_lost_with_its_worker_is_trained_by_others_and_counted_once(out: Path, scheme: str) -> None:
+    seen: Counter[int] = Counter()  # by those who stay
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        session, deadline = pace._worker.run.session, time.monotonic() + 60
+        for x, y in pace.batches(DATA, BATCH, epochs=1):
+            while pace.rank != 1 and 1 not in session.departed:
+                assert time.monotonic() < deadline, "worker 1 is not lost"
+                time.sleep(0.01)
+            nn.functional.cross_entropy(model(x / SAMPLES), y).backward()
+            pace.step()
+            if pace.rank != 1:
+                seen.update(x[:, 0].long().tolist())
+            elif pace.steps == 2:
+                session.reports.flush()
+                raise ZeroDivisionError("the user's own")
+
+    summary, _ = run_loops(out, scheme, loop, cluster={"restarts": 0}, tau=100)
+    assert seen == Counter(range(SAMPLES))
+    assert summary.samples == SAMPLES
