@@ -70,6 +70,7 @@ from paceline.live.control.machine_observer import MachineObserver
 from paceline.live.control.mailbox import Mailbox
 from paceline.live.control.reports import Reports
 from paceline.live.control.server_messages import ServerMessages
+from paceline.live.node.hosted_slice import Declined
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import ReadState, StateGone
 from paceline.live.protocol.message_parts import MessageParts
@@ -132,18 +133,23 @@ class MessageHandlers:
 
     # ---- what a transport calls --------------------------------------------------------------------------
     def deliver(self, src: Party, envelope: Envelope) -> None:
-        """Handles a message. A server has a worker expelled that sends what it may not send, or what breaks a rule.
+        """Handles a message. What a worker may not send, or what breaks a rule, is a strike and is dropped.
 
-        Every other party raises ProtocolError for such a message, which ends the connection.
+        A server has such a worker expelled. Another worker goes on without the message: if it closed the connection,
+        means with that worker would fail, and with them the run. Anybody else's raises ProtocolError, which ends the
+        connection.
         """
         try:
             self._deliver(src, envelope)
         except ProtocolError as error:
-            if src.kind != "worker" or self._me.kind != "server":
+            if src.kind != "worker":
                 raise
             self._node.message_checks.strike(src, str(error), at_once=True)
-            if isinstance(envelope.message, ReadState):  # or the sender would wait for it, and the run for the sender
+            # Or the sender would wait for an answer, and the run for the sender.
+            if isinstance(envelope.message, ReadState):
                 self._node.out.post_if_there(src, Envelope(Kind.REPLY, StateGone(), envelope.id))
+            elif envelope.kind == Kind.CALL and self._me.kind == "worker":
+                self._node.out.post_if_there(src, Envelope(Kind.REPLY, Declined(), envelope.id))
 
     def room_for(
         self, src: Party, kind: Kind, id: int, cls: type, lengths: Sequence[int], shared: Sequence[Any]

@@ -127,6 +127,12 @@ class Node(StateReader):
                 if hosted.mean_server is not None:
                     hosted.mean_server.forget(tag)
 
+    def model_length(self) -> int:
+        return self._hosted[0].length
+
+    def shows_wrongly(self, rank: int, why: str) -> None:
+        self.message_checks.strike(party.worker(rank), why, at_once=True)
+
     def start_clock(self, at: float = 0.0) -> None:
         """Sets the clock: `now()` counts from `at` seconds."""
         self._began = self._clock() - at

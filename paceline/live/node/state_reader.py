@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.core.coordination.party import Party
 from paceline.core.effects import To
+from paceline.core.errors import PeerLost
 from paceline.live.node.message_sender import MessageSender
 from paceline.live.node.published_state import WEIGHTS, PublishedState, ReadState
 from paceline.live.protocol.pending_reply import PendingReply
@@ -45,10 +46,29 @@ class StateReader:
         """Returns the number that `who` publishes by this name, such as a version."""
         return self.read_published_of(who, what).weight
 
-    def read_model(self, to: To) -> tuple[Any, float]:
-        """Returns the weights of `to`, and their weight in a mean over the workers."""
-        shown = self.read_published(to, WEIGHTS)
+    def read_model(self, rank: int) -> tuple[Any, float]:
+        """Returns the weights of worker `rank`, and their weight in a mean over the workers."""
+        return self.model_in(rank, self.read_published(rank, WEIGHTS))
+
+    def model_in(self, rank: int, shown: PublishedState) -> tuple[Any, float]:
+        """Returns the model that worker `rank` has shown. Raises PeerLost as `of_length` does."""
+        self.of_length(rank, shown, self.model_length())
         return shown.v, shown.weight
+
+    def of_length(self, rank: int, shown: PublishedState, length: int) -> PublishedState:
+        """Returns what worker `rank` has shown. Raises PeerLost for a vector of another length: it has none of use."""
+        if length and len(shown.v) != length:
+            why = f"PublishedState: the length of v is {len(shown.v)}, which has to be {length}"
+            self.shows_wrongly(rank, why)
+            raise PeerLost(f"worker {rank} shows nothing of use: {why}")
+        return shown
+
+    def model_length(self) -> int:
+        """Returns the elements of the run's model; 0 while that is unknown."""
+        return 0
+
+    def shows_wrongly(self, rank: int, why: str) -> None:
+        """Counts a false claim of worker `rank`; here nobody counts."""
 
     def ask(self, who: Party, slice: int, message: Any, what: str) -> PendingReply:
         """Sends a call to one slice of `who`; `what` names it in a timeout."""

@@ -17,6 +17,7 @@ from paceline.core.coordination import party
 from paceline.core.effects import SERVERS
 from paceline.core.errors import PeerLost
 from paceline.core.scheme import ModelOf
+from paceline.core.vector import is_finite
 from paceline.live.control.session import Session
 from paceline.live.node.published_state import FINAL, WEIGHTS
 from paceline.live.state.responsive_reads import Answering
@@ -53,15 +54,26 @@ def _models(read_model: Peek, ranks: list[int]) -> Iterator[tuple[Any, float]]:
 def peeked_models(
     read_model: Peek, ranks: list[int], lost: list[PeerLost] | None = None
 ) -> Iterator[tuple[Any, float]]:
-    """Yields the models of those of `ranks` that are not lost meanwhile; `lost` collects the errors."""
+    """Yields the models of those of `ranks` that are not lost meanwhile; `lost` collects the errors.
+
+    One with NaN or infinity would spoil the mean: it is left out, unless the caller, which gives `lost`, gets no other.
+    """
+    spoilt: tuple[Any, float] | None = None
+    sound = False
     for rank in ranks:
         try:
             model = read_model(rank)
         except PeerLost as error:
             if lost is not None:
                 lost.append(error)
-        else:
+            continue
+        if is_finite(model[0]):
+            sound = True
             yield model
+        else:
+            spoilt = spoilt or model
+    if spoilt is not None and not sound and lost is not None:
+        yield spoilt
 
 
 def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) -> Any:

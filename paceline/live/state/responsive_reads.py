@@ -48,8 +48,7 @@ class Answering:
 
     def read_model(self, rank: int) -> tuple[Any, float]:
         """Returns the weights of worker `rank`, and their weight in a mean over the workers."""
-        shown = self.read_published(rank, WEIGHTS)
-        return shown.v, shown.weight
+        return self._looking.model_in(rank, self.read_published(rank, WEIGHTS))
 
     def all_answer(self, ranks: Iterable[int]) -> bool:
         """Returns True if each of these workers answers, or is lost."""

@@ -44,7 +44,7 @@ from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat, finite
 from paceline.live.control.session import Session
 from paceline.live.host_info import cores
-from paceline.live.node.published_state import STATISTICS
+from paceline.live.node.published_state import STATISTICS, PublishedState
 from paceline.live.state.current_model import final_model, model_now
 from paceline.live.state.responsive_reads import Answering, NoAnswer
 from paceline.runtime.checkpointing.resume import open_at
@@ -241,7 +241,10 @@ class Evaluator:
         """Returns batch-norm statistics: the first worker's, or the mean over the workers by samples, by the policy."""
         if not len(self._buffers):
             return None
-        return statistics_of(self._buffers, self._here, lambda rank: self._answering.read_published(rank, STATISTICS))
+        return statistics_of(self._buffers, self._here, self._statistics_of_worker)
+
+    def _statistics_of_worker(self, rank: int) -> PublishedState:
+        return self._node.of_length(rank, self._answering.read_published(rank, STATISTICS), len(self._buffers))
 
     @property
     def _here(self) -> list[int]:

@@ -17,6 +17,7 @@ from typing import cast
 
 from paceline.core.coordination import party
 from paceline.core.errors import PeerLost, Stopped, Undone
+from paceline.core.vector import is_finite
 from paceline.engine.model.batchnorm_stats import Buffers
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.session import Session
@@ -29,7 +30,8 @@ Read = Callable[[int], PublishedState]
 
 def statistics_of(buffers: Buffers, ranks: Iterable[int], read: Read, *, for_newcomer: bool = False) -> Flat | None:
     """Returns what `buffers.policy` makes of the statistics of `ranks`, without workers lost meanwhile; None when all
-    are. `for_newcomer`: as a worker begins with them (`Buffers.average`).
+    are. Those with NaN or infinity are left out, unless all have one. `for_newcomer`: as a worker begins with them
+    (`Buffers.average`).
     """
     found: list[tuple[Flat, float]] = []
     for rank in ranks:
@@ -44,6 +46,7 @@ def statistics_of(buffers: Buffers, ranks: Iterable[int], read: Read, *, for_new
             break
     if not found:
         return None
+    found = [(v, samples) for v, samples in found if is_finite(v)] or found
     return buffers.average([v for v, _ in found], [samples for _, samples in found], for_newcomer=for_newcomer)
 
 
@@ -152,4 +155,4 @@ class WorkerStatistics:
         if not self._session.has(who):
             raise PeerLost(f"{who} has not joined")
         self._session.reach(who)
-        return read(rank, STATISTICS)
+        return self._node.of_length(rank, read(rank, STATISTICS), len(self._buffers))

@@ -10,14 +10,16 @@ import pytest
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.party import COORDINATOR, Party, server, worker
+from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.replication import Copied
 from paceline.core.paramserver.gated_server import Push
 from paceline.core.role import Role, RoleContext
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
 from paceline.live.net.inprocess_transport import Hub
-from paceline.live.node.hosted_slice import ServedSlice
+from paceline.live.node.hosted_slice import Declined, ServedSlice
 from paceline.live.node.node import Node
+from paceline.live.node.published_state import ReadState, StateGone
 from paceline.live.protocol.row_packing import Packed, PackingPost, Parcel
 from paceline.live.protocol.transport import Envelope, Kind, LossCause
 from tests.live.fakes import NumpyMemory
@@ -74,6 +76,20 @@ def test_only_a_worker_that_broke_the_protocol_is_held_to_account_whatever_the_t
     session = session_of(server(0))
     session.handlers.lost(worker(1), "not a Paceline frame", cause)
     assert session.node.message_checks.strikes[worker(1)] == strikes
+
+
+def test_a_worker_drops_what_another_may_not_send_and_keeps_the_connection() -> None:
+    session = session_of(worker(0))
+    posted: list[Envelope] = []
+    session.node.out.post_if_there = lambda to, envelope: posted.append(envelope)  # type: ignore[method-assign]
+    deliver = session.handlers.deliver
+    deliver(worker(1), Envelope(Kind.CONTROL, control.Rate(lr=0.5)))  # for servers
+    deliver(worker(1), Envelope(Kind.CALL, ReadState(what="anything"), 4))
+    deliver(worker(1), Envelope(Kind.CALL, Push(g=None, clock=1, samples=1), 5))  # before there is a role
+    assert session.node.message_checks.strikes == {worker(1): 3}
+    assert [(envelope.id, type(envelope.message)) for envelope in posted] == [(4, StateGone), (5, Declined)]
+    with pytest.raises(ProtocolError):
+        deliver(server(0), Envelope(Kind.CONTROL, control.Rate(lr=0.5)))
 
 
 class Hears(Role):

@@ -7,7 +7,7 @@ import pytest
 from paceline.core.coordination import party
 from paceline.core.coordination.party import server, worker
 from paceline.core.effects import SERVERS
-from paceline.core.errors import ProtocolError, TimedOut, Undone
+from paceline.core.errors import PeerLost, ProtocolError, TimedOut, Undone
 from tests.live.fakes import take, vector
 from tests.live.node_fixture import (
     SHARDS,
@@ -43,6 +43,17 @@ def test_what_a_party_does_not_show_cannot_be_looked_at(stage: Stage) -> None:
     refused = take(stage.behind[server(0)].failures)
     assert isinstance(refused, ProtocolError)
     assert str(refused) == "worker 0 asks server 0 for its keys, which it does not publish"
+
+
+def test_a_worker_that_shows_a_model_of_a_wrong_length_has_none_and_gets_a_strike(stage: Stage) -> None:
+    for rank, length in enumerate((10, 9)):
+        stage.node(worker(rank)).published["weights"] = lambda _, length=length: (vector(*range(length)), 1.0)
+    node = stage.node(party.EVALUATOR)
+    node.place(None, WHOLE)
+    assert len(node.read_model(0)[0]) == 10
+    with pytest.raises(PeerLost, match=r"worker 1 shows nothing of use: .* is 9, which has to be 10"):
+        node.read_model(1)
+    assert node.message_checks.strikes == {worker(1): 1}
 
 
 def test_whoever_asks_for_what_was_kept_and_is_no_more_is_told_so(stage: Stage) -> None:

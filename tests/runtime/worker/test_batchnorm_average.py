@@ -211,7 +211,7 @@ def test_a_newcomer_begins_with_what_the_others_have_together(
             return shown[rank]
 
     monkeypatch.setattr(batchnorm_average, "Answering", Shown)
-    node = SimpleNamespace(me=party.worker(3), published={})
+    node = SimpleNamespace(me=party.worker(3), published={}, of_length=lambda rank, shown, length: shown)
     session: Any = SimpleNamespace(node=node, departed={2}, has=lambda who: True, reach=lambda who: None)
     module = nn.BatchNorm1d(2)
     WorkerStatistics(session, Buffers(module), 4, lambda: 0).begin_as_newcomer()
