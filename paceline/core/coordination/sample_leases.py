@@ -16,7 +16,8 @@ until Fenced has come they are neither done nor given to another worker, or they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 from paceline.core.coordination import control_messages as control
@@ -212,6 +213,14 @@ class Quotas:
             self._budget.settle(rank, self._totals.of(rank))
 
 
+def _other_shares(rank: int, sizes: Sequence[int], of_most: Sequence[int]) -> str:
+    has = f"a data set of {sum(sizes)} samples" if sizes else "a data set"
+    return (
+        f"worker {rank} shares {has} with others that have {sum(of_most)}, or by another partition: all give the same "
+        "ones to pace.batches; where each has data of its own, it takes its own DataLoader"
+    )
+
+
 class ShareRequests:
     """Gives others what workers have left of their shares (`paceline.core.samples.left_shares`).
 
@@ -236,21 +245,43 @@ class ShareRequests:
         """`here` returns the ranks of the workers that train."""
         self._send, self._totals, self._here = send, totals, here
         self._shares: dict[int, LeftShares] = {}  # by data set
+        self._said: dict[int, dict[int, ShareTrained]] = {}  # by data set and rank: the last report
         self._waiting: dict[int, TakeShare] = {}  # by rank
         self._leaving: set[int] = set()  # they train no more, and make their last exchange
         self._waits = True  # may anybody?
 
-    def trained(self, rank: int, said: ShareTrained) -> None:
-        """Takes a worker's report of its share. Raises ProtocolError if its shares are not those of the others."""
+    def trained(self, rank: int, said: ShareTrained) -> Sequence[tuple[int, str]]:
+        """Takes a worker's report of its share.
+
+        The shares are those that most workers report: one that lies would otherwise have all others expelled that
+        report after it. Returns whose shares turn out to be others, and why; they are a false claim. Raises
+        ProtocolError if it is those of this worker.
+        """
         if rank >= len(said.sizes) or said.stream > STREAMS_MAX:
             raise ProtocolError(f"worker {rank} has none of the {len(said.sizes)} shares of data set {said.stream}")
-        shares = self._shares.setdefault(said.stream, LeftShares(said.sizes))
-        if shares.sizes != said.sizes:
-            raise ProtocolError(
-                f"worker {rank} shares a data set of {sum(said.sizes)} samples with others that have "
-                f"{sum(shares.sizes)}, or by another partition: all give the same ones to pace.batches; where each has "
-                "data of its own, it takes its own DataLoader"
-            )
+        reports = self._said.setdefault(said.stream, {})
+        reports[rank] = said
+        claims = Counter(report.sizes for report in reports.values())
+        (sizes, count), *_ = claims.most_common(1)
+        decided = 2 * count > len(reports) or self._here() <= reports.keys()
+        liars = [other for other, report in reports.items() if report.sizes != sizes] if decided else []
+        before = self._shares.get(said.stream)
+        if before is None or before.sizes != sizes:
+            self._shares[said.stream] = LeftShares(sizes)
+            for other in [other for other, report in reports.items() if report.sizes == sizes and other != rank]:
+                self._take_report(other, reports[other])
+        for liar in liars:
+            del reports[liar]
+        if said.sizes == sizes:
+            self._take_report(rank, said)
+        elif rank in liars:
+            raise ProtocolError(_other_shares(rank, said.sizes, sizes))
+        self._answer_waiting()
+        return [(liar, _other_shares(liar, (), sizes)) for liar in liars]
+
+    def _take_report(self, rank: int, said: ShareTrained) -> None:
+        """Takes a report whose shares are those of most."""
+        shares = self._shares[said.stream]
         shares.trained(rank, said.taken)
         self._leaving.discard(rank)
         if said.event in (LEAVES, FINISHES):
@@ -263,11 +294,13 @@ class ShareRequests:
             shares.gone(rank, said.own)
         else:
             shares.own(rank, said.own, said.steps)
-        self._answer_waiting()
 
     def take(self, rank: int, ask: TakeShare) -> None:
-        """Answers a worker, at once or later. Raises ProtocolError if it has not reported its shares."""
+        """Answers a worker, at once or later. Raises ProtocolError if it has not reported its shares; it is answered
+        even so, since it waits, and the others may wait for it.
+        """
         if ask.stream not in self._shares or not ask.wanted:
+            self._send([worker(rank)], ShareTaken(stream=ask.stream))
             raise ProtocolError(f"worker {rank} asks for {ask.wanted} samples of data set {ask.stream}")
         shares = self._shares[ask.stream]
         shares.trained(rank, ask.taken)

@@ -303,7 +303,8 @@ class CoordinatorMachine:
         """Handles what a worker reports of its share of a data set, or asks for of the shares of others."""
         match said:
             case loop_messages.ShareTrained():
-                self.elasticity.shares.trained(src.index, said)
+                for liar, why in self.elasticity.shares.trained(src.index, said):
+                    self._strikes.strike(party.worker(liar), why, at_once=True)
             case loop_messages.TakeShare():
                 self.elasticity.shares.take(src.index, said)
 

@@ -143,10 +143,34 @@ def test_shares_that_are_not_those_of_the_others_are_refused(sizes: tuple[int, .
         Desk().says(2, BEGINS, sizes=sizes)
 
 
+def test_the_first_to_report_shares_that_most_do_not_have_is_found_out_and_nobody_else() -> None:
+    desk = Desk(workers=0)
+    desk.here = {0, 1, 2}
+    lie = ShareTrained(stream=0, sizes=(9, 9, 10**6), own=0)
+    assert desk.requests.trained(2, lie) == []
+    assert desk.requests.trained(0, ShareTrained(stream=0, sizes=(8, 8, 8), own=2)) == [], "one against one"
+    ((liar, why),) = desk.requests.trained(1, ShareTrained(stream=0, sizes=(8, 8, 8), own=0))
+    assert liar == 2
+    assert "worker 2 shares a data set with others that have 24" in why
+    desk.is_lost(2)
+    ((rank, piece),) = desk.asks(1)
+    assert (rank, piece.rank, piece.start) == (1, 2, 0)
+    desk.here.discard(0)
+    desk.says(0, LEAVES, own=3)
+    desk.is_lost(0)
+    while desk.asks(1)[0][1].rank == 2:
+        pass
+    with pytest.raises(ProtocolError, match="of 27 samples"):
+        desk.says(1, BEGINS, sizes=(9, 9, 9))
+
+
 def test_a_request_of_nothing_or_of_a_data_set_without_shares_is_refused() -> None:
     for wrong in ({"wanted": 0}, {"stream": 1}):
+        desk = Desk()
         with pytest.raises(ProtocolError, match="asks for"):
-            Desk().asks(0, **wrong)
+            desk.asks(0, **wrong)
+        ((rank, answer),) = desk.answered()  # it waits for one, and others may wait for it
+        assert (rank, answer.start, answer.stop) == (0, 0, 0)
 
 
 def _fields(progress: control.Progress) -> dict[str, Any]:
