@@ -78,28 +78,35 @@ class GoSGD(Scheme):
     few_steps = (50, "below 50 the models of the workers are still apart")
 
     class Worker(Holder):
-        transient = ("offered", "offers")
+        transient = ("offered", "offers", "ready")
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
             self.weight = whole(1.0 / len(self.workers))
             self.offered: set[int] = set()  # who has not yet said that it is ready for a share of ours
             self.offers: dict[int, None] = {}  # who has one for us, in the order in which they said so
+            self.ready: set[int] = set()  # who was told that we are ready for its share, which has not come
 
         def run(self) -> Generator[Effect, Any, None]:
             yield from self.enter()
             while True:
                 self.absorb()
                 if self.offers:
-                    yield from self.tell(self.first_offer(), ReadyForShare())
+                    yield from self.take_first_offer()
                 self.w = self.trained((yield Train(self.w, 1, memory=self.memory())).x)
                 if self.rng.random() < self.scheme.p:
                     yield from self.offer(self.anybody())
 
-        def first_offer(self) -> int:
+        def take_first_offer(self) -> Generator[Effect, Any, None]:
             rank = next(iter(self.offers))
             del self.offers[rank]
-            return rank
+            self.ready.add(rank)
+            yield from self.tell(rank, ReadyForShare())
+
+        def expects(self, src: int, round: int) -> bool:
+            asked = src in self.ready
+            self.ready.discard(src)
+            return asked or super().expects(src, round)
 
         def offer(self, r: int | None) -> Generator[Effect, Any, None]:
             if r is not None and r not in self.offered:
@@ -116,6 +123,7 @@ class GoSGD(Scheme):
         def forget(self, rank: int) -> None:
             self.offered.discard(rank)
             self.offers.pop(rank, None)
+            self.ready.discard(rank)
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:

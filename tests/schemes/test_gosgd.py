@@ -62,6 +62,7 @@ def test_the_optimizer_is_reset_by_a_message_and_by_nothing_else_and_only_if_ask
     role = worker(workers=2, p=0.0, memory=memory)
     loop = role.run()
     first = next(loop)
+    role.ready = {1}  # type: ignore[attr-defined]
     hear(role, 1, share(4.0, 0.25))
     second, third = loop.send(TRAINED), loop.send(TRAINED)
     assert [train.memory for train in (first, second, third)] == ["keep", memory, "keep"]

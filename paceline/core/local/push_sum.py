@@ -11,6 +11,9 @@ Dobra & Gehrke 2003), so the model of the whole is sum(weight w) / sum(weight). 
     a share comes to a worker that has left      it goes back to its sender (Returned)
     a worker leaves                              it hands over all it has to another one, or to the next that comes
     a worker joins late                          it asks another one (Begin), which gives it half of its mass
+    it asks again, though it was given some      it is answered, and gets nothing
+    a share comes that was not expected          it waits until its sender has left: only a leaver gives unasked;
+                                                 who has no mass takes all shares
     nobody that is asked has any mass            the lowest rank begins with a mass of 1; it answers those of higher
                                                  ranks that have asked it then
     one that is asked declines                   nobody begins before the coordinator says that it has gone: until then
@@ -68,6 +71,11 @@ def whole(weight: float) -> float:
     return weight // QUANTUM * QUANTUM
 
 
+def _added(held: tuple[Any, float] | None, w: Any, weight: float) -> tuple[Any, float]:
+    """Returns the sum of weight w and that of weights, with one share more."""
+    return (w * weight, weight) if held is None else (held[0] + w * weight, held[1] + weight)
+
+
 @message("mass.Share")
 class Share:
     """Carries a model and its weight; `round` is the sender's, where rounds matter."""
@@ -109,7 +117,7 @@ class Holder(Role):
     saved: ClassVar[tuple[str, ...]] = ("w", "mixed", "spoilt")
     transient: ClassVar[tuple[str, ...]] = (
         *("weight", "most", "unsound", "away", "leaving", "changes", "left", "heir", "inbox", "poor", "asked_at"),
-        *("waits", "begins", "unanswered"),
+        *("waits", "begins", "unanswered", "asking", "served", "unasked"),
     )
     updates_alone = True
     mixed = False
@@ -131,6 +139,9 @@ class Holder(Role):
         self.waits = False  # the loop has asked this one itself, which has not answered
         self.begins = False  # the loop has to get a mass first
         self.unanswered: list[int] = []  # who has asked for mass meanwhile, and waits
+        self.asking: int | None = None  # whom this one has asked for mass
+        self.served: set[int] = set()  # who has got mass of this one for the asking, and needs no more
+        self.unasked: dict[int, tuple[Any, float]] = {}  # by sender: shares that nobody expected, as in `inbox`
 
     def enter(self) -> Generator[Effect, Any, None]:
         """Gets a mass from another worker if this one has none; every loop begins with it."""
@@ -152,6 +163,7 @@ class Holder(Role):
 
         What has become of it may be out of date if the coordinator has told of changes meanwhile.
         """
+        self.asking = peer
         try:
             yield Call(peer, Begin())
             if peer != self.me and self.asked_at == self.changes:
@@ -160,14 +172,26 @@ class Holder(Role):
             if self.asked_at == self.changes:
                 self.not_taken(peer)
                 self.poor.clear()  # they may have got something since they were asked
+        self.asking = None
 
     def _answer_for_mass(self) -> Iterator[Tell | Reply]:
         """Answers those that have asked for mass before this one had any, with a share if it has some."""
         self.begins = False
         while self.unanswered:  # looked up anew each time: between two of the loop's replies somebody may leave
             rank = self.unanswered.pop(0)
-            yield from self.give((rank,))
+            yield from self._give_to_newcomer(rank)
             yield Reply(rank, Begin())
+
+    def _give_to_newcomer(self, rank: int) -> Iterator[Tell]:
+        """Gives half of the mass to a worker that has asked for it, once: a liar could ask until nothing is left.
+
+        Whether it has come late is not looked at, as its question may overtake the news of that.
+        """
+        before = self.weight
+        if rank not in self.served:
+            yield from self.give((rank,))
+        if self.weight < before:
+            self.served.add(rank)
 
     def _is_first_here(self) -> bool:
         """Returns True if this one has the lowest rank here, by which all agree who begins where nobody has any mass.
@@ -279,8 +303,12 @@ class Holder(Role):
             case Share(w=w, weight=weight, round=round) if self.left:
                 yield Tell(src, Returned(w=w, weight=weight, round=round))
             case Share(w=w, weight=weight, round=round):
-                self._put(self.w if self.refuses(now, src, w) else w, weight, round)
-                yield from self._go_on()
+                w = self.w if self.refuses(now, src, w) else w
+                if not self.weight or src in self.away or self.expects(src, round):
+                    self._put(w, weight, round)
+                    yield from self._go_on()
+                else:
+                    self.unasked[src] = _added(self.unasked.get(src), w, weight)
             case Returned(w=w, weight=weight, round=round):
                 self.not_taken(src)
                 self._put(w, weight, round)
@@ -298,7 +326,7 @@ class Holder(Role):
                     # waits does so for a lower rank, so not in a circle.
                     self.unanswered.append(src)
                     return
-                yield from self.give((src,))
+                yield from self._give_to_newcomer(src)
                 yield Reply(src, message)
             case _:
                 yield from super().on(now, src, message)
@@ -307,6 +335,8 @@ class Holder(Role):
         """Sends nothing more to a worker that has left, and asks those again that had nothing to give."""
         self.away.add(rank)
         self.leaving.discard(rank)
+        self.served.discard(rank)
+        self._take_unasked(rank)
         self.unanswered = [other for other in self.unanswered if other != rank]
         self.poor.clear()  # it may have left what it had to one of them
         self.changes += 1
@@ -318,6 +348,7 @@ class Holder(Role):
         One that has left with its mass, because nobody was there who could take it, hands it over now.
         """
         self._is_back(rank)
+        self.served.discard(rank)
         self.poor.discard(rank)
         self.changes += 1
         yield from self._go_on()
@@ -352,7 +383,7 @@ class Holder(Role):
     def model(self) -> tuple[Any, float]:
         """Returns the model as it would be with all arrived shares absorbed, and its mass; changes nothing."""
         w, weight = self.w, self.weight
-        for total, more in self.inbox.values():
+        for total, more in (*self.inbox.values(), *self.unasked.values()):
             if not more:
                 continue
             w = (w * weight + total) * (1.0 / (weight + more))
@@ -366,14 +397,24 @@ class Holder(Role):
         """
         return 0
 
+    def expects(self, src: int, round: int) -> bool:
+        """Returns True if `src`, which stays, may have been to send a share of that round: it was asked for it."""
+        return src == self.asking
+
     def _put(self, w: Any, weight: float, round: int) -> None:
         """Adds a share to those of its round that wait to be absorbed."""
         round = min(round, self.latest())
-        held = self.inbox.get(round)
-        self.inbox[round] = (w * weight, weight) if held is None else (held[0] + w * weight, held[1] + weight)
+        self.inbox[round] = _added(self.inbox.get(round), w, weight)
+
+    def _take_unasked(self, rank: int) -> None:
+        """Counts what `rank` has sent unasked: it has left."""
+        if (held := self.unasked.pop(rank, None)) is not None and held[1]:
+            self._put(held[0] * (1.0 / held[1]), held[1], AT_ONCE)
 
     def _hand_over(self) -> Iterator[Tell]:
         """Sends all mass to a worker that is still there; the last worker keeps what there is."""
+        for rank in list(self.unasked):  # its sender is about to leave, too
+            self._take_unasked(rank)
         self.absorb()
         self.heir = self.anybody()
         if self.heir is not None:

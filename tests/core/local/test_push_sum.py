@@ -12,7 +12,7 @@ import pytest
 import paceline.schemes  # noqa: F401  enters them into the registry
 from paceline.core.effects import KEEP, RESET, Call, Computed, Reply, Tell, Train, Trained
 from paceline.core.errors import Diverged, PeerLost
-from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Begin, Holder, Returned
+from paceline.core.local.push_sum import QUANTUM, UNSOUND_MAX, Begin, Holder, Returned, whole
 from paceline.core.scheme import make
 from paceline.core.trace import Decided, Record
 from paceline.schemes.gosgd import ReadyForShare
@@ -35,14 +35,41 @@ def test_less_than_a_quantum_is_not_given() -> None:
 
 def test_messages_wait_until_the_next_step_and_are_averaged_by_weight() -> None:
     role = worker(workers=2, p=0.0)
-    hear(role, 1, share(4.0, 0.25))
-    hear(role, 1, share(1.0, 0.25))
+    for w in (4.0, 1.0):
+        role.ready = {1}  # type: ignore[attr-defined]
+        hear(role, 1, share(w, 0.25))
     assert role.w == [0.0]
     assert role.model() == ([1.25], 1.0)
     wanted = next(role.run())
     assert isinstance(wanted, Train)
     assert wanted.x == [1.25]
     assert role.weight == 1.0
+
+
+def test_a_share_that_nobody_has_asked_for_counts_once_its_sender_has_left() -> None:
+    """Only a worker that leaves gives unasked: it hands over all it has."""
+    role = worker(p=0.0)
+    hear(role, 1, share(4.0, 0.5))
+    hear(role, 1, share(1.0, 0.5))
+    loop = role.run()
+    next(loop)
+    assert (role.w, role.weight) == ([0.0], whole(1 / 3))
+    assert role.model()[1] == whole(1 / 3) + 1.0, "no mass is lost meanwhile"
+    assert list(role.on_worker_left(0.0, 1)) == []
+    loop.send(Trained(role.w, 1, 1.0))
+    assert role.weight == whole(1 / 3) + 1.0
+    assert role.w == pytest.approx([2.5 / (4 / 3)])
+
+
+def test_who_asks_for_mass_gets_some_once_until_it_comes_again() -> None:
+    role = worker()
+    given, _ = hear(role, 1, Begin())
+    half = role.weight
+    assert given.message.weight == pytest.approx(half) == pytest.approx(1 / 6)
+    assert hear(role, 1, Begin()) == [Reply(1, Begin())]
+    assert role.weight == half
+    assert list(role.on_worker_left(0.0, 1)) == []
+    assert len(hear(role, 1, Begin())) == 2
 
 
 def test_one_that_leaves_hands_over_all_it_has_and_sends_back_what_still_comes() -> None:
