@@ -246,9 +246,9 @@ class ESync(Scheme):
                 self.d.put(rank, self.c[rank] + self.m[rank])
 
         def enter(self, now: float, src: int, round: int) -> None:
-            self.rounds[src] = round
-            if round > self.round + 1 and sum(claim >= round for claim in self.rounds.values()) < 2:
-                round = self.round + 1  # one alone is not so far ahead
+            others = [claim for rank, claim in self.rounds.items() if rank != src]
+            # All meet at the end of a round, so nobody is further ahead of all others than by one.
+            self.rounds[src] = round = min(round, max(others) + 1) if others else round
             if round > self.round:
                 self.round, self.begun, self.done, self.met_at = round, {}, {}, self.last_done
                 self.late = self.scheme.overrun * self.c.together()

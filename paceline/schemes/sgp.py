@@ -149,6 +149,12 @@ class SGP(Scheme):
                     tickets.append((yield Start(Call(j, RoundSent(round=k)))))
             return tickets
 
+        def expects(self, src: int, round: int) -> bool:
+            return True  # every round brings shares
+
+        def is_too_far(self, round: int) -> bool:
+            return round > self.latest()
+
         def latest(self) -> int:
             """No worker is further ahead: each waits for its neighbours, and within so many hops for everybody."""
             hops = len(self.workers)

@@ -84,6 +84,20 @@ def test_who_is_done_with_a_round_that_a_liar_has_ended_is_not_waited_for() -> N
     assert not boss.query(7.5, 1, 2, 1.0)
 
 
+def test_one_worker_that_names_rounds_far_ahead_moves_the_round_by_one() -> None:
+    boss = Boss(workers=3)
+    for rank in range(3):
+        boss.enter(0.0, rank, 1)
+    coordinator: Any = boss.by_hand.role
+    for claim in (10**9, 50_000, 2**40):
+        boss.enter(1.0, 2, claim)
+        assert coordinator.round == 2
+    for rank in (0, 1):
+        boss.enter(2.0, rank, 2)
+    boss.enter(3.0, 0, 3)
+    assert coordinator.round == 3
+
+
 def test_the_coordinator_says_train_while_a_step_fits_into_what_the_slowest_still_needs() -> None:
     boss = Boss(variant="preprint")
     boss.enter(0.0, 0, 0)

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.effects import Reply
+from paceline.core.local.answered_rounds import RoundSent
 from paceline.core.local.push_sum import Share
 from paceline.core.local.topology import sends_to
 from paceline.core.role import RoleContext
@@ -137,6 +139,22 @@ def test_a_share_of_a_round_that_nobody_can_be_in_is_absorbed_all_the_same() -> 
     role.k = role.latest()
     role.absorb(role.k)
     assert role.weight == 1 + 300 / 512
+
+
+def test_a_question_about_a_round_that_nobody_can_be_in_is_answered_at_once() -> None:
+    """Who asks it waits for the answer, and the others for who asks."""
+    struck: list[int] = []
+    place = RoleContext(
+        me=0,
+        workers=(0, 1, 2, 3),
+        w=np.zeros(2),
+        update=lambda w, g, samples: w,
+        refuses=lambda rank, why: struck.append(rank),
+    )
+    role = make("sgp", {}).worker(0)(make("sgp", {}), place)
+    assert list(role.on(0.0, 1, RoundSent(round=role.latest()))) == []
+    assert list(role.on(0.0, 2, RoundSent(round=50_000))) == [Reply(2, RoundSent(round=0))]
+    assert struck == [2]
 
 
 def test_a_round_50000_ahead_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:

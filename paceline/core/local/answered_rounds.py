@@ -45,6 +45,10 @@ class AnsweredRounds(Holder):
         """Returns True if `rank`, which has asked, waits for nothing any more."""
         return self.finished or self.asked[rank] < self.told
 
+    def is_too_far(self, round: int) -> bool:
+        """Returns True if no worker can be in that round yet, as far as this one knows."""
+        return False
+
     def answer_who_asked(self) -> Iterator[Reply]:
         """Answers everybody who need not wait."""
         # Looked up anew each time: between two of the loop's replies somebody may ask, and be answered.
@@ -53,6 +57,10 @@ class AnsweredRounds(Holder):
 
     def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
         match message:
+            case RoundSent(round=round) if self.is_too_far(round):
+                yield Reply(src, RoundSent(round=self.told))  # or it would wait for ever, and others for it
+                if self.place.refuses is not None:
+                    self.place.refuses(src, f"RoundSent: round is {round}, which nobody can be in yet")
             case RoundSent(round=round):
                 self.asked[src] = round
                 yield from self.answer_who_asked()
