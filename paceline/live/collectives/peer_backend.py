@@ -20,7 +20,7 @@ import functools
 import hashlib
 import queue
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +45,9 @@ STRIP_BYTES = 8 << 20
 """Bytes of a strip, at most."""
 STRIP_BITS, STEP_BITS = 16, 14
 CLOSED_MAX = 256  # means that are over and still known by name
+EARLY_MAX = 1024
+"""Pieces of one worker that are kept for strips which have not begun here. One that is ahead sends far fewer: of each
+strip it goes on only with what this worker has sent."""
 
 
 @message("peers.Piece", plane="collective")
@@ -90,14 +93,20 @@ class PeerCarrier:
         coder: MeanCoder | None = None,
         strip_bytes: int = STRIP_BYTES,
         check: OwnResults | None = None,
+        refuse: Callable[[int, str], None] = lambda rank, why: None,
     ) -> None:
-        """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most. `check`: see `Tools`."""
+        """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most. `check`: see `Tools`.
+
+        refuse: counts a false claim of a worker: its rank, and what is wrong.
+        """
+        self._refuse = refuse
         self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder
         self._tools = Tools(memory, adder, coder, strip_bytes, check)
         self._me = transport.me.index
         self._strip_bytes = strip_bytes
         self._open: dict[int, Meeting] = {}
         self._early: dict[int, list[tuple[int, Envelope]]] = {}  # of strips that this worker has not begun
+        self._kept = Counter[int]()  # by sender: how many of them
         self._broken: BaseException | None = None
         self._closed: deque[int] = deque(maxlen=CLOSED_MAX)
         self._away: set[int] = set()  # have left
@@ -224,7 +233,7 @@ class PeerCarrier:
         """Sends the first pieces of a strip, and takes those that came before it had begun."""
         self._post(key, meeting, strip, meeting.begin(strip).begin())
         self._done(key, meeting, strip)
-        for src, envelope in self._early.pop(id_of(key, strip, 0), []):
+        for src, envelope in self._taken_out(id_of(key, strip, 0)):
             self._arrived(src, envelope)
 
     def _arrived(self, src: int, envelope: Envelope) -> None:
@@ -237,7 +246,7 @@ class PeerCarrier:
         meeting = self._open.get(key)
         if meeting is None or strip not in meeting.parts:  # the other one is ahead
             if key not in self._closed:
-                self._early.setdefault(id_of(key, strip, 0), []).append((src, envelope))
+                self._keep(id_of(key, strip, 0), src, envelope)
             if meeting is not None and strip in meeting.ready:  # nobody waits for one that could go on
                 self._begin_strip(key, meeting, strip)
             return
@@ -245,7 +254,26 @@ class PeerCarrier:
         try:
             self._take(key, meeting, strip, src, step, envelope.message)
         except (ValueError, ProtocolError) as error:
-            self._fail(key, ProtocolError(f"{meeting.what.name}: {error}"))
+            among = meeting.what.among
+            member = f"member {among.index(src)}" if src in among else ""  # a schedule knows positions, not ranks
+            why = f"{meeting.what.name}: {str(error).replace(member or str(error), f'worker {src}')}"
+            self._refuse(src, f"Piece: {why}")
+            # What it had for this strip is nowhere else, so the mean cannot go on without it.
+            self._fail(key, ProtocolError(why))
+
+    def _keep(self, at: int, src: int, envelope: Envelope) -> None:
+        """Keeps a piece for a strip that this worker has not begun, unless its sender has too many here."""
+        if self._kept[src] >= EARLY_MAX:
+            self._refuse(src, f"Piece: {EARLY_MAX} pieces of means that nobody else has begun")
+            return
+        self._kept[src] += 1
+        self._early.setdefault(at, []).append((src, envelope))
+
+    def _taken_out(self, at: int) -> list[tuple[int, Envelope]]:
+        """Returns what was kept for a strip, and keeps it no more."""
+        held = self._early.pop(at, [])
+        self._kept.subtract(src for src, _ in held)
+        return held
 
     def _take(self, key: int, meeting: Meeting, strip: int, src: int, step: int, piece: Piece) -> None:
         """Adds a piece and sends what the schedule says. Raises ValueError for a vector of another length."""
@@ -300,7 +328,7 @@ class PeerCarrier:
         meeting = self._open.pop(key)
         self._closed.append(key)
         for strip in range(meeting.strips):
-            self._early.pop(id_of(key, strip, 0), None)
+            self._taken_out(id_of(key, strip, 0))
 
     # ---- those who are not there any more ----------------------------------------------------------------
     def _left(self, rank: int) -> None:

@@ -181,12 +181,16 @@ class WorkerLifecycle:
             gate=None if self._recipe.gate.mode == OFF else PeerCheck(self._rank, self._session.reports.note),
             own=self._own,
             samples_seen=self._samples_seen,
-            refuses=lambda rank, why: self._node.message_checks.strike(party.worker(rank), why),
+            refuses=self._refuse,
             hosts=plan.hosts,
         )
         self._node.calls.retries = plan.replaced
         box: type[Role] = self._scheme.worker(len(plan.layout.holders))
         return box(self._scheme, place)
+
+    def _refuse(self, rank: int, why: str) -> None:
+        """Counts a false claim of another worker that the role, or the carrier of means, has found."""
+        self._node.message_checks.strike(party.worker(rank), why)
 
     def _with_factors(self, carrier: LiveCarrier | None) -> LiveCarrier | None:
         """Returns `carrier`, wrapped for PowerSGD if its codec is used."""
@@ -213,7 +217,9 @@ class WorkerLifecycle:
         means = meets_for_means(spec.allreduce, self._scheme, spec.servers, spec.workers)
         if means or self._scheme.connects_workers(spec.servers):
             memory, coder = FlatMemory(spec.device), self._coder()
-            self._node.peers = PeerCarrier(session.transport, memory, FlatAdder(), coder=coder, check=self._check)
+            self._node.peers = PeerCarrier(
+                session.transport, memory, FlatAdder(), coder=coder, check=self._check, refuse=self._refuse
+            )
             session.meet_workers()
         return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from paceline.core.collective import PEERS
+from paceline.core.coordination.party import worker
 from paceline.core.errors import Diverged, PeerLost, ProtocolError
-from paceline.live.collectives.peer_backend import from_id, id_of, key_of
+from paceline.live.collectives.peer_backend import Piece, from_id, id_of, key_of
+from paceline.live.protocol.transport import Envelope, Kind
 from tests.live.collectives.three_workers import Workers, failure, numbers
 from tests.live.fakes import PATIENCE_SECONDS
 
@@ -67,6 +69,15 @@ def test_vectors_of_unlike_lengths_are_not_added_up(three: Workers) -> None:
     tickets = [three.begin(rank, [1.0] * (5 + rank), (0, 1), "x") for rank in (0, 1)]
     assert str(failure(tickets[0])) == "x: 5 numbers here, 6 at worker 1"
     assert isinstance(failure(tickets[1]), ProtocolError)
+    assert [sorted(set(told)) for told in three.refused] == [[1], [0], []]
+
+
+def test_a_piece_that_is_too_short_is_named_by_the_rank_of_its_sender(three: Workers) -> None:
+    ticket = three.begin(1, [1.0] * 6, (1, 2), "x")
+    short = Piece(v=np.zeros(1, np.float32), weight=1.0, length=6)
+    three.transports[2].send(worker(1), Envelope(Kind.MEAN, short, id_of(key_of("x", (1, 2)), 0, 0)))
+    assert str(failure(ticket)) == "x: worker 2 sent 1 numbers in step 0"
+    assert three.refused[1] == [2]
 
 
 def test_an_id_says_which_mean_which_strip_and_which_step() -> None:

@@ -13,7 +13,7 @@ from paceline.core.collective import PEERS
 from paceline.core.coordination.party import worker
 from paceline.core.effects import Mean
 from paceline.core.errors import PeerLost, ProtocolError
-from paceline.live.collectives.peer_backend import id_of, key_of
+from paceline.live.collectives.peer_backend import EARLY_MAX, Piece, id_of, key_of
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Envelope, Kind
@@ -50,6 +50,17 @@ def test_means_under_way_at_once_may_be_begun_in_different_orders(three: Workers
             tickets[rank, tag] = three.begin(rank, [float(ord(tag) + rank)] * 40, ALL, tag)
     for tag in tags:
         assert [numbers(tickets[rank, tag]) for rank in ALL] == [[ord(tag) + 1.0] * 40] * 3
+
+
+def test_of_means_that_nobody_has_begun_only_so_many_pieces_of_one_worker_are_kept(three: Workers) -> None:
+    piece = Piece(v=np.zeros(1, np.float32), weight=1.0, length=1)
+    for number in range(EARLY_MAX + 3):
+        key = key_of(f"none {number}", ALL)
+        three.transports[2].send(worker(0), Envelope(Kind.MEAN, piece, id_of(key, 0, 0)))
+    first = three.begin(0, [0.0], (0, 2), "m")
+    assert numbers(three.begin(0, [0.0], (0,), "alone")) == [0.0]
+    assert [numbers(ticket) for ticket in (first, three.begin(2, [2.0], (0, 2), "m"))] == [[1.0], [1.0]]
+    assert three.refused[0] == [2] * 3
 
 
 def test_some_of_the_workers_may_average_while_others_do(three: Workers) -> None:

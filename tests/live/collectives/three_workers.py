@@ -51,10 +51,12 @@ class Workers:
     """So many workers on a hub that know how to carry means, and nothing else.
 
     told: what they say of their own parts, if they check them: rank, number, whether it is finite, whether of a mean.
+    refused: by rank, whose claims it found false.
     """
 
     def __init__(self, count: int, *, checked: bool = False) -> None:
         self.told: list[tuple[int, int, bool, bool]] = []
+        self.refused: list[list[int]] = [[] for _ in range(count)]
         self.hub = Hub()
         self.transports: list[HubTransport] = []
         self.nodes: list[Node] = []
@@ -65,7 +67,14 @@ class Workers:
             node = Node(transport, NumpyMemory(), timeout_s=PATIENCE_SECONDS)
             self.adders.append(NumpyAdder())
             check = OwnResults(partial(self._tell, rank)) if checked else None
-            node.peers = PeerCarrier(transport, NumpyMemory(), self.adders[-1], strip_bytes=STRIP_BYTES, check=check)
+            node.peers = PeerCarrier(
+                transport,
+                NumpyMemory(),
+                self.adders[-1],
+                strip_bytes=STRIP_BYTES,
+                check=check,
+                refuse=lambda src, why, refused=self.refused[rank]: refused.append(src),  # type: ignore[misc]
+            )
             transport.open(Behind(node))
             self.transports.append(transport)
             self.nodes.append(node)
