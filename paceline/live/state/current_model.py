@@ -8,6 +8,7 @@ mean of workers     the weighted mean of those that answer  the mean, which `hol
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,18 +77,47 @@ def peeked_models(
         yield spoilt
 
 
+def _shown_at_the_end(session: Session, holder: int) -> Any:
+    """Returns the last model as worker `holder` shows it; None for one of a wrong length. Raises PeerLost."""
+    shown = session.node.read_published(holder, FINAL)
+    with contextlib.suppress(PeerLost):
+        return session.node.model_in(holder, shown)[0]
+    return None
+
+
+def _without(session: Session, model_of: ModelOf, holder: int, workers: int, v: Any) -> Any:
+    """Returns the last model of the others, since `holder` shows one that is of no use; `v` if no other one is better.
+
+    Raises PeerLost where there is none at all.
+    """
+    others = [rank for rank in range(workers) if rank not in (holder, session.node.me.index, *session.lost_ranks)]
+    for rank in others:
+        with contextlib.suppress(PeerLost):
+            session.reach(party.worker(rank))
+    own = [session.node.role.model()] if session.node.has_loop else []
+    found = itertools.chain(own, peeked_models(session.node.read_model, others))
+    first = next(found, None)
+    if first is None and v is None:
+        raise PeerLost(f"worker {holder} shows a model of a wrong length, and nobody else has one")
+    if first is None:
+        return v
+    return first[0] if model_of == "any worker" else mean_model(itertools.chain([first], found))
+
+
 def final_model(session: Session, model_of: ModelOf, holder: int, workers: int) -> Any:
     """Returns the last model, when nobody trains any more.
 
     Where workers keep the model, all read it from worker `holder`. Where they differ, `holder` computes the mean for
-    all, since two workers could round it differently.
+    all, since two workers could round it differently. If `holder` shows one of a wrong length, or with NaN, it is left
+    out, and each reads the models of the others.
     """
     node = session.node
     if model_of == "servers":
         return node.read_state(SERVERS, WEIGHTS)
     if node.me != party.worker(holder):
         session.reach(party.worker(holder))
-        return node.read_state(holder, FINAL)
+        v = _shown_at_the_end(session, holder)
+        return _without(session, model_of, holder, workers, v) if v is None or not is_finite(v) else v
     v, weight = node.role.model()
     if model_of == "mean of workers":
         ranks = [rank for rank in range(workers) if rank != holder and rank not in session.lost_ranks]
