@@ -7,11 +7,12 @@
     leases       of others, of epochs that there will never be
     names        empty, long, another one
     vectors      empty, one element short or too many, twice as long
+    rounds       far ahead of its own, within what a message may say
 
 Numbers in vectors stay as they are, for these are what the gate and robust means are for; types too, which are checked
 where bytes are decoded. A lie changes one field or two of one message; half of the lies that go to several servers tell
-each of them something else. One liar in three lies in lengths, too: of those of its lies that have a vector to spoil,
-one in four.
+each of them something else. One liar in three lies in lengths, too, and one in three in rounds far ahead: of those of
+its lies that have a vector, or a round, to spoil, one in four.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from random import Random
 from typing import Any, get_args, get_origin, get_type_hints
 
 from paceline.core.message import scalar_fields, vector_fields
-from paceline.core.validation.bounds import Length, PlanLimits, Range, bounds_of
+from paceline.core.validation.bounds import AHEAD_MAX, Length, PlanLimits, Range, Ticks, bounds_of
 from paceline.sim.kernel.vectors import memory_for
 
 INTEGERS = (0, -1, 1, 2, 7, 255, 2**31 - 1, 2**31, 2**53 + 1, 2**60, 2**63, 2**70, -(2**60))
@@ -60,6 +61,8 @@ EACH_SERVER_ANOTHER = 0.5
 LIES_IN_LENGTHS, OF_LENGTH = 1 / 3, 1 / 4
 """How likely a liar lies in the lengths of vectors, and how likely such a liar's lie is one of them. A server expels a
 worker for the first of these; so the other liars lie for longer."""
+LIES_IN_ROUNDS, OF_ROUND = 1 / 3, 1 / 4
+"""The same of rounds far ahead, which are within the bounds: what holds of them is what the role itself knows."""
 TWO_FIELDS = 0.2
 """How likely a lie changes two fields instead of one."""
 
@@ -96,6 +99,16 @@ def wrong_length(random: Random, v: Any) -> Any:
 def lengths_of(cls: type) -> tuple[str, ...]:
     """Returns the vectors of a message class of which receivers check the length."""
     return tuple(name for name, bound in bounds_of(cls).items() if isinstance(bound, Length))
+
+
+def rounds_of(cls: type) -> dict[str, int]:
+    """Returns the fields of a message class that count rounds, with how far ahead of the last one each may be."""
+    ticks = {name: bound.ahead for name, bound in bounds_of(cls).items() if isinstance(bound, Ticks)}
+    return {name: ahead for name, ahead in ticks.items() if ahead > AHEAD_MAX and _may_lie(cls, name)}
+
+
+def _may_lie(cls: type, name: str) -> bool:
+    return f"{cls.__name__}.{name}" not in STANDS_STILL
 
 
 def edges_of(cls: type, limits: PlanLimits) -> dict[str, tuple[Any, ...]]:
@@ -150,6 +163,9 @@ class Lies:
         self._random, self._lengths = Random(f"{seed}/lies"), Random(f"{seed}/lies/lengths")
         self._in_lengths = self._lengths.random() < LIES_IN_LENGTHS
         self._vectors: Callable[[type], tuple[str, ...]] = functools.cache(lengths_of)
+        self._rounds = Random(f"{seed}/lies/rounds")
+        self._in_rounds = self._rounds.random() < LIES_IN_ROUNDS
+        self._counted: Callable[[type], dict[str, int]] = functools.cache(rounds_of)
         self._lying: dict[int, Lying] = {}
         self.ever: set[int] = set()  # who has begun to lie
         self.told: Counter[str] = Counter()
@@ -169,7 +185,12 @@ class Lies:
         if vectors and self._lengths.random() < OF_LENGTH:
             name = self._lengths.choice(vectors)
             return [self._changed(part, {name: wrong_length(self._lengths, getattr(part, name))}) for part in parts]
-        names = [name for name in scalar_fields(kind) if f"{kind.__name__}.{name}" not in STANDS_STILL]
+        rounds = self._counted(kind) if self._in_rounds else {}
+        if rounds and self._rounds.random() < OF_ROUND:
+            name = self._rounds.choice(list(rounds))
+            value = getattr(parts[0], name) + self._rounds.randint(2, rounds[name])
+            return [self._changed(part, {name: value}) for part in parts]
+        names = [name for name in scalar_fields(kind) if _may_lie(kind, name)]
         if not names:
             return parts
         chosen = self._random.sample(names, min(len(names), 1 + (self._random.random() < TWO_FIELDS)))

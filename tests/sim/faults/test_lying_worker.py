@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 import paceline.schemes  # noqa: F401  enters them into the registry
+from paceline.core.local.push_sum import Share
 from paceline.core.samples.sample_leases import APPLIED, Leases
 from paceline.core.scheme import make
+from paceline.core.validation.bounds import ROUNDS_AHEAD, PlanLimits
 from paceline.sim.cluster.model import Fault, uniform
+from paceline.sim.faults.lying_worker import Lies
 from paceline.sim.kernel.workload import LocalSteps
 from paceline.sim.simulation import Simulation
 
@@ -36,6 +39,17 @@ def test_a_phase_that_there_is_not_ends_no_run() -> None:
     assert sim.coordinator is not None
     assert list(sim.coordinator.on(0.0, 0, entered(phase=2**40)))
     assert list(sim.coordinator.on(0.0, 1, entered(phase=0)))
+
+
+def test_one_liar_in_three_names_rounds_far_ahead_within_what_a_message_may_say() -> None:
+    share = Share(w=np.zeros(4), weight=0.25, round=7)
+    far = 0
+    for seed in range(60):
+        lies = Lies(seed, PlanLimits(workers=4))
+        lies.begin(1, 10.0, 1)
+        rounds = [lies.parts(0.0, 1, [share])[0].round for _ in range(20)]
+        far += any(1000 < round - 7 <= ROUNDS_AHEAD for round in rounds)
+    assert 12 <= far <= 30
 
 
 def _asked(sim: Simulation) -> Sequence[Any]:
