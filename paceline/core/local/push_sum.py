@@ -311,7 +311,7 @@ class Holder(Role):
                     self.unasked[src] = _added(self.unasked.get(src), w, weight)
             case Returned(w=w, weight=weight, round=round):
                 self.not_taken(src)
-                self._put(w, weight, round)
+                self._put(self.w if self.refuses(now, src, w) else w, weight, round)
                 if self.left:
                     yield from self._hand_over()
             case Begin() if src == self.me:

@@ -223,6 +223,12 @@ def test_a_share_that_is_not_finite_counts_for_the_receivers_own_model_and_no_ma
     assert refused.reason.startswith("not finite")
 
 
+def test_a_share_that_is_brought_back_with_nan_counts_for_the_own_model() -> None:
+    role = worker(me=1, workers=2, p=0.0)
+    hear(role, 0, Returned(w=np.array([np.nan]), weight=0.25))
+    assert role.model() == ([0.0], 0.75)
+
+
 def test_many_results_in_a_row_that_are_not_finite_say_that_the_model_has_diverged() -> None:
     loop = worker(me=1, workers=2, p=0.0).run()
     next(loop)
