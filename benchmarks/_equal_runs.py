@@ -1,6 +1,6 @@
 """Runs that equal others: one worker the plain loop, several one process, resumed ones whole ones, live ones simulated.
 
-As a script, this file is the loop of a worker under `paceline launch`: SCHEME, its parameters as JSON, FILE.
+As a script, this file is the loop of a worker under `paceline launch`: LOOP, SCHEME, its parameters as JSON, FILE.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 STEPS, BATCH = 12, 16
+SAMPLES = 1437
+"""Of the training set of digits, and of a script's own data."""
 FIRST, IN_ALL = 24, 31
 """Steps of a run that is taken up again, and of the whole one."""
+PART = 0.9
+"""Of an epoch: the length of runs whose contributions are compared."""
 OUTER = frozenset(("asyncdiloco", "decoupled", "diloco", "eamsgd", "easgd", "halos", "muloco", "noloco", "slowmo"))
 OUTER |= {"sparseloco", "tiers"}
 """Schemes with an outer optimizer or a centre: one worker makes other steps than the loop."""
@@ -71,7 +75,7 @@ def _config(scheme: str, given: dict[str, Any], workers: int, out: Path, steps: 
             "allreduce": "servers",
             **more.pop("cluster", {}),
         },
-        "data": {"batch_size": BATCH, "samples": 600, "partition": "uniform"},
+        "data": {"batch_size": BATCH, "partition": "uniform"},
         "model": {"name": "mlp", "width": 0.25},
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
         "stop": {"epochs": 0.0, "steps": steps},
@@ -79,7 +83,7 @@ def _config(scheme: str, given: dict[str, Any], workers: int, out: Path, steps: 
         **more,
     }
     if scheme == "hybrid":
-        given = {"epoch_samples": 600, **given}
+        given = {"epoch_samples": SAMPLES, **given}
     return build({**sections, scheme: given})
 
 
@@ -89,7 +93,7 @@ def _launched(scheme: str, given: dict[str, Any], workers: int, out: Path) -> bo
     from _ways import launch
 
     file = out.parent / "weights.safetensors"
-    launch([Path(__file__).resolve(), scheme, json.dumps(given), file], workers, 1, out)
+    launch(_script("own", scheme, given, file), workers, 1, out, "--allreduce", "servers")
     model = _model()
     optimizer = _sgd(model)
     for step in range(STEPS):
@@ -118,29 +122,47 @@ def _batch(step: int, rank: int, workers: int) -> tuple[Tensor, Tensor]:
     return x, (x.sum(1) > 0).long()
 
 
-def loop(scheme: str, given: str, file: str) -> None:
-    """Is the script of a worker, the first of which saves the final model in `file`."""
+def _script(which: str, scheme: str, given: dict[str, Any], file: Path) -> list[Any]:
+    """Returns the words of this file as a script; hybrid is given the length of an epoch, too."""
+    given = {"epoch_samples": SAMPLES, **given} if scheme == "hybrid" else given
+    return [Path(__file__).resolve(), which, scheme, json.dumps(given), file]
+
+
+def own_batches(pace: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields the batches of a loop that draws its own."""
+    return (_batch(step, pace.rank, pace.workers) for step in range(STEPS))
+
+
+def shared_batches(pace: Any) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yields a worker's batches of a data set of all."""
+    x = torch.randn(SAMPLES, 6, generator=torch.Generator().manual_seed(1))
+    data = torch.utils.data.TensorDataset(x, (x.sum(1) > 0).long())
+    yield from pace.batches(data, BATCH, epochs=2, partition="uniform")
+
+
+LOOPS = {"own": own_batches, "shared": shared_batches}
+
+
+def loop(which: str, scheme: str, given: str, file: str) -> None:
+    """Is the script of a worker. It saves its contributions in FILE.RANK, and the first worker its model in FILE."""
     import paceline
 
     model = _model()
-    if scheme == "hybrid":
-        given = json.dumps({"epoch_samples": 600, **json.loads(given)})
     pace = paceline.join(model, _sgd(model), scheme=scheme, **json.loads(given))
-    for step in range(STEPS):
-        x, y = _batch(step, pace.rank, pace.workers)
-        nn.functional.cross_entropy(model(x), y).backward()
-        pace.step()
-    pace.close()
+    with handed_over() as contributions:
+        for x, y in LOOPS[which](pace):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+        pace.close()
+    Path(f"{file}.{pace.rank}").write_text(json.dumps([*contributions.values()]))
     if pace.rank == 0:
         save_file({name: p.detach().clone() for name, p in model.named_parameters()}, file)
 
 
 # ---- resumed runs ----------------------------------------------------------------------------------------------------
-def resumes(scheme: str, workers: int, out: Path) -> bool | None:
+def resumes(way: str, scheme: str, workers: int, out: Path) -> bool | None:
     """Returns whether a run that is taken up again equals the whole one, bit for bit; None where it need not."""
-    from _one_process import saved
     from _small_rounds import SMALL
-    from _ways import train
 
     from paceline.checkpoint.folder_store import CHECKPOINTS, FolderStore
     from paceline.core.scheme import make
@@ -149,49 +171,78 @@ def resumes(scheme: str, workers: int, out: Path) -> bool | None:
     of = make(scheme, given)
     if scheme == "hybrid" or (workers > 1 and (not of.lock_step or not of.equal_rounds or of.needs_peers)):
         return None
-
-    def run(folder: str, steps: int, **checkpoint: Any) -> Any:
-        settings = {"cluster": {"step_ms": 4.0}, "evaluation": {"every": 0.02}, "checkpoint": checkpoint}
-        config = _config(scheme, given, workers, out / folder, steps, **settings)
-        train(config)
-        return config
-
-    whole = saved(run("whole", IN_ALL, every=0.0))
-    run("first", FIRST, every=0.03, keep_last=100)
+    run = {"train": _trained_steps, "launch": _launched_steps}[way]
+    whole = run(scheme, given, workers, out / "whole", IN_ALL)
+    run(scheme, given, workers, out / "first", FIRST, every=0.03, keep_last=100)
     store = FolderStore(out / "first" / CHECKPOINTS)
     facts = {number: store.manifest(number).facts for number in store.numbers()}
     found = [number for number, of in facts.items() if of["whole"] and (of["aligned"] or workers == 1)]
-    again = saved(run("again", IN_ALL, every=0.0, resume=str(store.place(found[-1]))))
-    return all(torch.equal(again[name], tensor) for name, tensor in whole.items())
+    again = run(scheme, given, workers, out / "again", IN_ALL, resume=str(store.place(found[-1])))
+    return whole.keys() == again.keys() and all(torch.equal(again[name], tensor) for name, tensor in whole.items())
+
+
+def _trained_steps(
+    scheme: str, given: dict[str, Any], workers: int, out: Path, steps: int, every: float = 0.0, **checkpoint: Any
+) -> dict[str, Tensor]:
+    from _one_process import saved
+    from _ways import train
+
+    settings = {
+        "cluster": {"step_ms": 4.0},
+        "evaluation": {"every": 0.02},
+        "checkpoint": {"every": every, **checkpoint},
+    }
+    config = _config(scheme, given, workers, out, steps, **settings)
+    train(config)
+    return saved(config)
+
+
+def _launched_steps(
+    scheme: str, given: dict[str, Any], workers: int, out: Path, steps: int, every: float = 0.0, **checkpoint: Any
+) -> dict[str, Tensor]:
+    from _ways import launch
+
+    file = out.with_suffix(".safetensors")
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in checkpoint.items()]
+    flags += ["--steps", steps, "--step-ms", 4, "--checkpoint-every", every, "--allreduce", "servers"]
+    launch(_script("shared", scheme, given, file), workers, 1, out, *flags)
+    return load_file(file)
 
 
 # ---- live and simulated ----------------------------------------------------------------------------------------------
-def hand_over_alike(scheme: str, workers: int, out: Path) -> bool:
+def hand_over_alike(way: str, scheme: str, workers: int, out: Path) -> bool:
     """Returns whether a live and a simulated run make updates of the same samples.
 
     In lock-step with equal rounds these are the same worker by worker, in order. Elsewhere it is a matter of time how
     many each makes; their sum is the same, and none is larger than a simulated one, unless its size follows speeds.
     """
     from _small_rounds import SMALL
-    from _ways import simulate, train
 
     from paceline.core.scheme import make
 
     given = SMALL.get(scheme, [{}])[0]
     of = make(scheme, given)
-    found = []
-    for way in (train, simulate):
-        with handed_over() as contributions:
-            stop = {"epochs": 0.9}
-            way(_config(scheme, given, workers, out / way.__name__, 0, stop=stop))
-        found.append(sorted(contributions.values()))
-    live, simulated = found
+    live = sorted(_contributions(way, scheme, given, workers, out / way))
+    simulated = sorted(_contributions("simulate", scheme, given, workers, out / "simulate"))
     if of.equal_rounds:
         return bool(live) and live == simulated
-    sizes = [Counter(itertools.chain(*contributions)) for contributions in found]
+    sizes = [Counter(itertools.chain(*contributions)) for contributions in (live, simulated)]
     if sum(map(sum, live)) != sum(map(sum, simulated)) or not sizes[0]:
         return False
     return scheme in ("esync", "lbbsp", "hybrid") or max(sizes[0]) == max(sizes[1])
+
+
+def _contributions(way: str, scheme: str, given: dict[str, Any], workers: int, out: Path) -> list[list[int]]:
+    """Returns the samples of each contribution, in order, by the local work of each worker."""
+    from _ways import launch, simulate, train
+
+    if way == "launch":
+        file = out.with_suffix(".safetensors")
+        launch(_script("shared", scheme, given, file), workers, 1, out, "--epochs", PART)
+        return [work for n in range(workers) for work in json.loads(Path(f"{file}.{n}").read_text())]
+    with handed_over() as contributions:
+        {"train": train, "simulate": simulate}[way](_config(scheme, given, workers, out, 0, stop={"epochs": PART}))
+    return [*contributions.values()]
 
 
 @contextmanager

@@ -201,6 +201,7 @@ def checks(scheme: str, workers: int, options: argparse.Namespace) -> Iterator[t
             print(f"{column} {scheme}, {workers} workers: {found}", flush=True)
         return column, found if found is None else found is True
 
+    live = [way for way in options.ways if way != "simulate"]
     if "samples" in options.laws:
         for way in options.ways:
             yield f"samples {way}", all_samples(way, scheme, workers, options)
@@ -208,9 +209,11 @@ def checks(scheme: str, workers: int, options: argparse.Namespace) -> Iterator[t
         for way in options.ways:
             yield ask(f"loop {way}", lambda out, way=way: equals_loop(way, scheme, workers, out))
     if "resume" in options.laws:
-        yield ask("resume", lambda out: resumes(scheme, workers, out))
+        for way in live:
+            yield ask(f"resume {way}", lambda out, way=way: resumes(way, scheme, workers, out))
     if "alike" in options.laws:
-        yield ask("alike", lambda out: hand_over_alike(scheme, workers, out))
+        for way in live:
+            yield ask(f"alike {way}", lambda out, way=way: hand_over_alike(way, scheme, workers, out))
 
 
 def main() -> int:

@@ -268,11 +268,13 @@ class Records:
 class Ask:
     """Asks for a quota of `samples`, or fewer if not so many are left, in mini-batches of `batch`.
 
-    A worker that leaves asks for 0 samples: what it has not trained, by its Progress, is for the others.
+    A worker that leaves asks for 0 samples: what it has not trained, by its Progress, is for the others. `epoch`: the
+    samples of its data set, by which a rule in epochs counts; 0 if the rule counts samples.
     """
 
     samples: bounds.TotalSamples
     batch: bounds.Samples
+    epoch: bounds.TotalSamples = 0
 
 
 @message("control.Quota", plane="control")

@@ -87,7 +87,7 @@ class RunEnding:
         While servers are replaced it waits: they may return to a state without some of these samples. Without leases
         the workers count for themselves (`paceline.runtime.worker.sample_counts`).
         """
-        if self._rule.samples is None or not self._leasing.reached(self._rule.samples):
+        if not self._leasing.reached(self._rule):
             return
         if not self._recovery.under_way:
             self.stop(EPOCHS)

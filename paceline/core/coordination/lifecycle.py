@@ -134,6 +134,11 @@ class StopRule:
     target_accuracy: float | None = None
     counted: str = EPOCHS
 
+    def end(self, epoch: int) -> int | None:
+        """Returns the samples after which the run ends, where an epoch has so many; None without such a rule."""
+        ends = [self.samples, max(1, round(self.epochs * epoch)) if self.epochs and epoch else None]
+        return min(filter(None, ends), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class RunSize:

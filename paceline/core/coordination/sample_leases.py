@@ -71,9 +71,10 @@ class Leasing:
         """Returns the number of whole epochs, of which every sample is done."""
         return self._leases.epochs if self._leases else 0
 
-    def reached(self, samples: int) -> bool:
-        """Returns True if `samples` are done; False also where nothing is leased."""
-        return self._leases is not None and self._leases.reached(samples)
+    def reached(self, rule: StopRule) -> bool:
+        """Returns True if the samples after which the run ends are done; False also where nothing is leased."""
+        end = rule.end(self._leases.samples) if self._leases else None
+        return self._leases is not None and end is not None and self._leases.reached(end)
 
     def heard(self, src: Party, incarnation: int, said: Any) -> None:
         """Handles a message about leases. Raises ProtocolError for a claim that contradicts the account."""
@@ -150,7 +151,8 @@ class Quotas:
     """
 
     def __init__(self, stop_rule: StopRule, totals: ProgressTotals) -> None:
-        self._budget = None if stop_rule.samples is None else Budget(stop_rule.samples - stop_rule.behind)
+        self._budget: Budget | None = None
+        self._epoch = 0  # samples of the data set by which the rule counts epochs
         self._stop_rule, self._totals = stop_rule, totals
         self._queues: dict[int, SampleQueue] = {}  # by data set of the loop
 
@@ -158,14 +160,19 @@ class Quotas:
         """Returns how many samples worker `rank` may train, where `training` workers train; 0 when none are left.
 
         A worker that asks for none leaves, so what it has not trained is free. Raises ProtocolError for a request of
-        less than nothing, or in mini-batches of less than one sample.
+        less than nothing, in mini-batches of less than one sample, or by epochs of another length.
         """
         if not ask.samples:
             self._settle(rank)
             return 0
         if ask.samples < 1 or ask.batch < 1:
             raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
-        return self._budget.quota(rank, ask.samples, ask.batch, training) if self._budget else 0
+        if self._budget and ask.epoch != self._epoch:
+            raise ProtocolError(f"worker {rank} counts epochs of {ask.epoch} samples, others of {self._epoch}")
+        if self._budget is None:
+            self._epoch = ask.epoch
+            self._budget = Budget((self._stop_rule.end(ask.epoch) or 0) - self._stop_rule.behind)
+        return self._budget.quota(rank, ask.samples, ask.batch, training)
 
     def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
         """Draws a range of samples for worker `rank`, where `training` workers train.
@@ -197,10 +204,9 @@ class Quotas:
                 f"data set {draw.stream} of {draw.samples} samples: it needs a sample, and a number <= {STREAMS_MAX}"
             )
         rule = self._stop_rule
-        ends = [rule.samples or 0, round((rule.epochs or 0) * draw.samples)]
         if draw.stream:
             return SampleQueue(draw.samples)
-        return SampleQueue(draw.samples, min(filter(None, ends), default=None), rule.behind or draw.behind)
+        return SampleQueue(draw.samples, rule.end(draw.samples), rule.behind or draw.behind)
 
     def gone(self, rank: int) -> None:
         """Returns to the others what the present incarnation of worker `rank` had and did not train."""

@@ -111,8 +111,8 @@ class Done:
     def __init__(self) -> None:
         self.samples = 0
 
-    def reached(self, samples: int) -> bool:
-        return self.samples >= samples
+    def reached(self, rule: StopRule) -> bool:
+        return self.samples >= (rule.samples or 0)
 
 
 @pytest.mark.parametrize(("after", "ends"), [(100, True), (90, False)])

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.lifecycle import StopRule
 from paceline.core.coordination.party import Party, server, worker
-from paceline.core.coordination.sample_leases import Leasing
+from paceline.core.coordination.roster import ProgressTotals
+from paceline.core.coordination.sample_leases import Leasing, Quotas
 from paceline.core.errors import ProtocolError
 from paceline.core.trace import Leased
 
@@ -50,9 +52,11 @@ def test_an_epoch_is_over_when_servers_have_told_of_all_of_it(scene: Scene) -> N
         scene.leasing.heard(worker(0), 0, WANT)
     scene.settled(0, "applied", 0, 4)
     assert (scene.leasing.epochs, scene.records) == (0, [])
-    assert not scene.leasing.reached(8)
+    assert not scene.leasing.reached(StopRule(samples=8))
     scene.settled(0, "applied", 4, 8)
-    assert scene.leasing.reached(8)
+    assert scene.leasing.reached(StopRule(samples=8))
+    assert scene.leasing.reached(StopRule(epochs=1.0))
+    assert not scene.leasing.reached(StopRule(epochs=1.5))
     assert [(record.at, record.epochs, record.done) for record in scene.records] == [(1.5, 1, 8)]
 
 
@@ -97,7 +101,7 @@ def test_samples_that_nobody_was_given_are_the_claim_of_the_worker_not_of_the_se
 
 
 def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scene) -> None:
-    assert not scene.leasing.reached(8)
+    assert not scene.leasing.reached(StopRule(samples=8))
     scene.leasing.record()
     assert scene.records == []
 
@@ -122,3 +126,12 @@ def test_what_cannot_be_is_refused(scene: Scene, src: Party, message: Any, why: 
 def test_leases_of_nothing_are_refused(scene: Scene) -> None:
     with pytest.raises(ProtocolError, match="both must be 1 or more"):
         scene.leasing.heard(worker(0), 0, control.Want(samples=0, size=4))
+
+
+def test_quotas_end_after_epochs_of_a_length_that_the_workers_know() -> None:
+    quotas = Quotas(StopRule(samples=100, epochs=1.5), ProgressTotals())
+    ask = control.Ask(samples=1000, batch=10, epoch=40)
+    given = [quotas.quota(rank, ask, training=2) for rank in (0, 1) * 10]
+    assert sum(given) == 60
+    with pytest.raises(ProtocolError, match="worker 1 counts epochs of 39 samples, others of 40"):
+        quotas.quota(1, control.Ask(samples=1000, batch=10, epoch=39), training=2)

@@ -27,11 +27,11 @@ from paceline.engine.data.partition_plan import epoch_order, make_partition, par
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
-from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition, ShareClient
+from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition, ShareClient, quotas_of
 from paceline.runtime.worker.loop.loader import LoaderSettings, batches_of
 from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.loop.run_end import RunEnd
-from paceline.runtime.worker.loop.sample_counts import Allowance
+from paceline.runtime.worker.loop.sample_counts import Allowance, InRounds
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.loop.sampler_order import SampledPlan, SamplerOrder
 from paceline.runtime.worker.loop.shard import ShardBatches, StreamShard, samples_in
@@ -83,6 +83,7 @@ class BatchFeed:
         self._shares = run.plan.workers > 1  # can others train what this one leaves of its share?
         self._is_back = self._shares and run.session.late
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
+        self._quotas: Allowance | None = None  # of a run that ends after so many epochs
         self._lengths: dict[int, int] = {}  # samples in one pass, by the id of the stream
         self._last = 0  # samples of the mini-batch that the loop was given last
         self._begins = True  # is the next one the first of a step?
@@ -188,7 +189,7 @@ class BatchFeed:
         if id(shard) not in self._streams:
             self._streams[id(shard)] = shard
             self._resume(shard, batch_size or 1)
-        allowance = self._sizes.in_rounds(0, self._run.plan.samples)
+        allowance = self._sizes.allowance
         count = settings.samples_of or (samples_in if batch_size is None else None)
         passes, part = whole_epochs(epochs), self.pass_of.begin(0, batch_size, epochs)
         for _ in itertools.count() if passes is None else range(passes):
@@ -233,6 +234,8 @@ class BatchFeed:
     def stepped(self) -> None:
         """The loop has made a step of what it had. Models that take turns make several of the same batches."""
         self._begins = True
+        if self._run.plan.epochs and not self._lengths:
+            self._guard.epochs_unknown()
         for stream in self._streams.values():
             if isinstance(stream, Batches):
                 stream.trained(stream.at_hand)
@@ -341,9 +344,23 @@ class BatchFeed:
         cutter = make_partition(partition, samples, workers, labels, run.recipe.seed, run.plan.seconds_per_step)
         cutter = cutter if order is None else SampledPlan(cutter, order)
         stream = Batches(data, cutter, run.rank, batch_size, device=run.device)
-        self._allowances[id(stream)] = self._sizes.in_rounds(round(run.plan.epochs * samples), run.plan.samples)
+        self._allowances[id(stream)] = self._bound(samples)
         self._guard.asks_for(batch_size, stream.share_size, samples / workers)
         return stream
+
+    def _bound(self, samples: int) -> Allowance | None:
+        """Returns what bounds a worker with a share of a data set of `samples`, in a run that ends by a rule for all.
+
+        Quotas are one for all data sets; the first one says how long an epoch is.
+        """
+        plan, sizes = self._run.plan, self._sizes
+        if not plan.epochs:
+            return sizes.allowance
+        if sizes.clock.equal_rounds:
+            return InRounds(min(filter(None, (max(1, round(plan.epochs * samples)), plan.samples))), sizes.clock)
+        if self._quotas is None:
+            self._quotas = sizes.allowance = quotas_of(self._run.session, self._run.spec.timeout_s, epoch=samples)
+        return self._quotas
 
     def _share(self, stream: Batches, number: int, *, fixed: bool) -> None:
         """Lets a stream go on with what others leave of their shares, and others with what this worker leaves.

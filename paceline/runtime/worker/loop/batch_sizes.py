@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
+from paceline.runtime.worker.loop.sample_counts import Allowance, Clock
 from paceline.runtime.worker.steps.local_work import LocalWork
 
 
@@ -30,13 +30,6 @@ class BatchSizes:
     def all_exchanged(self) -> bool:
         """Returns True if nothing was trained since the last exchange."""
         return self._work.begins
-
-    def in_rounds(self, epochs: int, samples: int) -> Allowance | None:
-        """Returns what bounds a worker with a share of its own, in a run that ends after `epochs`, in samples, or
-        `samples`."""
-        if not (epochs and self.clock.equal_rounds):
-            return self.allowance
-        return InRounds(min(epochs, samples or epochs), self.clock)
 
     def next(self, allowance: Allowance | None, own: int) -> int | None:
         """Returns the size that the scheme says, or less where no more may be trained; None for the loop's `own`

@@ -88,7 +88,7 @@ class LeasedPosition:
             self._session.tell(past)
 
 
-def quotas_of(session: Session, timeout_s: float) -> ByQuota:
+def quotas_of(session: Session, timeout_s: float, epoch: int = 0) -> ByQuota:
     """Returns the quotas of a run that ends after so many samples, asked for from the coordinator.
 
     Its calls raise TimedOut or PeerLost without a coordinator.
@@ -98,7 +98,7 @@ def quotas_of(session: Session, timeout_s: float) -> ByQuota:
         """Asks the coordinator for samples; the answer comes later. For 0 it has to know what was trained."""
         if not samples:
             session.reports.flush()
-        session.tell(control.Ask(samples=samples, batch=batch))
+        session.tell(control.Ask(samples=samples, batch=batch, epoch=epoch))
 
     def answer(wait: bool) -> int | None:
         """Returns the samples that were granted, 0 at the end of the run; None where they are not there yet.

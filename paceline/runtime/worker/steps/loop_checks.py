@@ -158,6 +158,13 @@ class LoopGuard:
         if batch_size > max(share, equal_share + 1):
             self._say(f"batches of {batch_size} samples, and this worker's share has {share}: it gets batches of those")
 
+    def epochs_unknown(self) -> None:
+        """Warns that the run is to end after epochs, and nobody knows how long one is."""
+        self._say(
+            "--epochs does not end a loop with batches of its own, as nobody knows how many samples an epoch has: take "
+            "them from pace.batches or pace.loader, or give --samples"
+        )
+
     def batch(self) -> None:
         """Counts a batch that the loop gets; warns if many come without a step."""
         self._batches += 1

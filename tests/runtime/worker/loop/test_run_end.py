@@ -15,10 +15,12 @@ from tests.runtime.own_loops import run_loops, toy_data
 DATA = toy_data(90)
 
 
-def samples_of(out: Path, scheme: str, calls: list[int | None], stop: dict[str, Any], **run: Any) -> int:
+def samples_of(
+    out: Path, scheme: str, calls: list[int | None], stop: dict[str, Any], partition: str = "auto", **run: Any
+) -> int:
     def loop(pace: Pace, model: nn.Module) -> None:
         for epochs in calls:
-            for x, y in pace.batches(DATA, 8, epochs=epochs):
+            for x, y in pace.batches(DATA, 8, epochs=epochs, partition=partition):
                 nn.functional.cross_entropy(model(x), y).backward()
                 pace.step()
 
@@ -31,6 +33,32 @@ def samples_of(out: Path, scheme: str, calls: list[int | None], stop: dict[str, 
 @pytest.mark.parametrize("calls", [[10], [None], [2]], ids=["more", "endless", "fewer"])
 def test_epochs_of_the_command_win(out: Path, scheme: str, workers: int, calls: list[int | None]) -> None:
     assert samples_of(out, scheme, calls, {"epochs": 3.5}, workers=workers) == 315
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd", "easgd"])
+@pytest.mark.parametrize("calls", [[10], [1] * 10], ids=["at once", "one at a time"])
+def test_so_they_do_where_each_worker_has_a_share(
+    out: Path, scheme: str, workers: int, calls: list[int | None]
+) -> None:
+    found = samples_of(out, scheme, calls, {"epochs": 1.5}, workers=workers, partition="uniform")
+    assert found == 135
+
+
+def test_so_they_do_where_samples_are_leased(out: Path) -> None:
+    """A fast worker begins the next epoch before all samples of the last one are known to be in updates."""
+    assert 135 <= samples_of(out, "asp", [10], {"epochs": 1.5}, workers=2, partition="queue") < 10 * 90
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp"])
+def test_a_loop_whose_epochs_nobody_knows_is_named(out: Path, scheme: str) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for _ in range(3):
+            nn.functional.cross_entropy(model(DATA[:8][0]), DATA[:8][1]).backward()
+            pace.step()
+
+    with pytest.warns(UserWarning, match="nobody knows how many samples an epoch has"):
+        run_loops(out, scheme, loop, workers=1, stop={"epochs": 0.1})
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "localsgd"])
