@@ -23,6 +23,8 @@ from paceline.core.files.regular_file import read_regular
 POINTER = "leader.json"
 """The name of the file in the run's folder."""
 KEY = re.compile(r"[0-9a-f]{32}")
+KEPT_SECONDS = 30 * 86400.0
+"""Seconds that an entry is kept whose folder is not there: its disk may be mounted again."""
 
 
 class LeaderHost(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,21 +74,49 @@ def point(folder: Path, leader: LeaderHost) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     leaders = _leaders()
     leaders.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The key first: an entry that its folder does not point to may be removed by another command.
+    (folder / POINTER).write_bytes(msgspec.json.encode(_Marker(key)))
     with open(os.open(leaders / f"{key}.json", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(msgspec.json.format(msgspec.json.encode(leader)))
-    (folder / POINTER).write_bytes(msgspec.json.encode(_Marker(key)))
+    _remove_entries_of_no_folder(leaders, leader)
 
 
 def leader_host(folder: Path) -> LeaderHost | None:
     """Returns who leads the run in `folder`, if that is another host and this user started the run from this one."""
+    key = _key_in(folder)
+    found = _entry(_leaders() / f"{key}.json") if key else None
+    if found is None or (found.run, found.seen_from) != (str(folder.resolve()), socket.gethostname()):
+        return None
+    return found
+
+
+def _key_in(folder: Path) -> str:
+    """Returns the key that a run's folder has, or ""."""
     try:
         key = msgspec.json.decode(read_regular(folder / POINTER), type=_Marker).key
-        if not KEY.fullmatch(key):
-            return None
-        found = msgspec.json.decode((_leaders() / f"{key}.json").read_bytes(), type=LeaderHost)
+    except (OSError, msgspec.MsgspecError):
+        return ""
+    return key if KEY.fullmatch(key) else ""
+
+
+def _entry(path: Path) -> LeaderHost | None:
+    """Returns an entry of this user's state; None where it cannot be read."""
+    try:
+        return msgspec.json.decode(read_regular(path), type=LeaderHost)
     except (OSError, msgspec.MsgspecError):
         return None
-    return found if (found.run, found.seen_from) == (str(folder.resolve()), socket.gethostname()) else None
+
+
+def _remove_entries_of_no_folder(leaders: Path, newest: LeaderHost) -> None:
+    """Removes entries of earlier runs that no folder points to any more: at once where the folder is another run's,
+    and after KEPT_SECONDS where it is not there."""
+    for path in leaders.glob("*.json"):
+        entry = _entry(path)
+        if entry is None or entry.seen_from != newest.seen_from:
+            continue
+        key = _key_in(Path(entry.run))
+        if key != path.stem and (key or entry.began < newest.began - KEPT_SECONDS):
+            path.unlink(missing_ok=True)
 
 
 def _leaders() -> Path:

@@ -15,13 +15,12 @@ from pathlib import Path
 
 from paceline.core.errors import ConfigError
 from paceline.launch.external.detect import ExternalProcess
+from paceline.launch.local.environment import TOKEN_BYTES_MAX
 from paceline.live.addresses import is_loopback
 from paceline.runtime.run_folder.status_file import fields_of
 
 TOKEN = "PACELINE_TOKEN_FILE"
 """The environment variable with the name of the file that holds the secret."""
-TOKEN_BYTES_MAX = 4096
-"""Bytes of that file; a larger one holds no token."""
 TOKEN_CHARACTERS_MIN = 32
 """Characters below which a token could be guessed."""
 HOW = "make one by `openssl rand -hex 32 > token; chmod 600 token`, copy it to every host, and set " + TOKEN

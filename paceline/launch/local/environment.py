@@ -43,12 +43,15 @@ from paceline.config import Config
 from paceline.config.parsing import parse, written
 from paceline.core.coordination import party
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import read_regular
 
 if TYPE_CHECKING:
     from paceline.runtime.spec.process_spec import ProcessSpec
 
 PREFIX = "PACELINE_"
 """All variables for a script begin with this."""
+TOKEN_BYTES_MAX = 4096
+"""Bytes of the file with the token; a larger one holds no token."""
 PROCESS = PREFIX + "PROCESS"
 """The variable of a process that is no worker, such as the evaluator of a script."""
 
@@ -170,7 +173,7 @@ def spec_from(environment: Mapping[str, str]) -> ProcessSpec | None:
         values |= {name: parse(get(name.upper()), types[name]) for name in optional}
         return ProcessSpec(
             party=str(party.worker(rank)),
-            token=Path(get("TOKEN_FILE")).read_text(encoding="utf-8").strip(),
+            token=read_regular(get("TOKEN_FILE"), TOKEN_BYTES_MAX, follow=True).decode().strip(),
             config=_config_from(environment),
             **values,
         )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.core.errors import LockLost
+from paceline.core.files.regular_file import open_regular
 from paceline.live.host_info import boot_id
 
 LOCK = ".lock"
@@ -94,11 +95,8 @@ def read(path: Path) -> tuple[LockHolder | None, tuple[object, ...]]:
 
     The file is opened anew each time, because NFS then asks the server instead of its cache.
     """
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        data, status = os.pread(file, BYTES_MAX, 0), os.fstat(file)
-    finally:
-        os.close(file)
+    with open_regular(path) as file:
+        data, status = file.read(BYTES_MAX), os.fstat(file.fileno())
     return holder_in(data), (data, status.st_ino, status.st_mtime_ns)
 
 

@@ -14,7 +14,7 @@ from paceline.cli.commands import attach, grow, kill, logs, status
 from paceline.cli.support.find_run import found
 from paceline.core.errors import ConfigError
 from paceline.launch.detached import other_host
-from paceline.launch.detached.leader_pointer import POINTER, LeaderHost, LedElsewhere, leader_host, point
+from paceline.launch.detached.leader_pointer import KEPT_SECONDS, POINTER, LeaderHost, LedElsewhere, leader_host, point
 
 
 @pytest.fixture(autouse=True)
@@ -22,12 +22,12 @@ def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def pointed(folder: Path, seen_from: str = "") -> LeaderHost:
+def pointed(folder: Path, seen_from: str = "", began: float = 5.0) -> LeaderHost:
     """A run in `folder` that host h2 leads."""
     leader = LeaderHost(
         run=str(folder.resolve()),
         seen_from=seen_from or socket.gethostname(),
-        began=5.0,
+        began=began,
         host="h2",
         out="runs/a",
         python="python",
@@ -45,6 +45,23 @@ def test_a_pointer_counts_on_the_host_where_it_was_written(tmp_path: Path) -> No
     assert leader_host(tmp_path) is None
     (tmp_path / "a" / POINTER).write_text("{")
     assert leader_host(tmp_path / "a") is None
+
+
+def test_entries_of_folders_that_are_gone_are_removed(tmp_path: Path) -> None:
+    def entries() -> set[str]:
+        return {msgspec.json.decode(path.read_bytes())["run"] for path in (tmp_path / "state").rglob("*.json")}
+
+    a, b, c, far = (
+        pointed(tmp_path / name, seen_from).run for name, seen_from in zip("abcd", ("", "", "", "another"), strict=True)
+    )
+    pointed(tmp_path / "a")
+    assert len([*(tmp_path / "state").rglob("*.json")]) == 4, "the run before in that folder has no entry any more"
+    shutil.rmtree(b)
+    pointed(tmp_path / "a", began=KEPT_SECONDS)
+    assert entries() == {a, b, c, far}, "its disk may be mounted again"
+    pointed(tmp_path / "e", began=KEPT_SECONDS + 6.0)
+    assert entries() == {a, c, far, str(tmp_path / "e")}
+    assert leader_host(tmp_path / "c") is not None
 
 
 def test_a_folder_names_no_host_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,19 @@ def test_what_cannot_be_read_is_told_in_one_line(environment: dict[str, str], na
 def test_a_token_file_that_is_missing_is_named(environment: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"TOKEN_FILE: .*nowhere: No such file"):
         spec_from({**environment, PREFIX + "TOKEN_FILE": str(tmp_path / "nowhere")})
+
+
+def test_a_token_file_that_holds_no_token_is_refused_before_it_is_read(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    fifo, long, link = tmp_path / "fifo", tmp_path / "long", tmp_path / "link"
+    os.mkfifo(fifo)
+    long.write_bytes(b"a" * 5000)
+    for path, why in ((fifo, "not a regular file"), (long, "more than 4096 bytes")):
+        with pytest.raises(ConfigError, match=f"TOKEN_FILE: .*{path.name}: {why}"):
+            spec_from({**environment, PREFIX + "TOKEN_FILE": str(path)})
+    link.symlink_to(environment[PREFIX + "TOKEN_FILE"])  # as a Secret of Kubernetes is
+    assert spec_from({**environment, PREFIX + "TOKEN_FILE": str(link)}) == spec_from(environment)
 
 
 def test_a_rank_outside_the_run_is_refused(environment: dict[str, str]) -> None:

@@ -11,7 +11,15 @@ import pytest
 from paceline.core.errors import ConfigError, LockLost
 from paceline.launch.local.train import Silent
 from paceline.runtime.run_folder import lock_file
-from paceline.runtime.run_folder.lock_file import LEASE_SECONDS, LOCK, LOOK_SECONDS, RENEW_SECONDS, LockFence, holder_in
+from paceline.runtime.run_folder.lock_file import (
+    LEASE_SECONDS,
+    LOCK,
+    LOOK_SECONDS,
+    RENEW_SECONDS,
+    LockFence,
+    holder_in,
+    read,
+)
 from paceline.runtime.run_folder.result_files import Results
 from paceline.runtime.run_folder.run_lock import RunLock
 from paceline.runtime.run_folder.status_file import STATUS, StatusFile
@@ -197,3 +205,10 @@ def test_a_run_that_was_taken_over_ends_and_leaves_the_files_of_the_other_one_al
     assert (out / STATUS).read_text() == "theirs"
     assert not (out / "summary.json").exists()
     assert not (out / "model.safetensors").exists()
+
+
+def test_a_lock_that_is_no_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(OSError, match="not a regular file"):
+        read(tmp_path / LOCK)
+    assert LockFence(tmp_path, "token").why_not == "", "what cannot be read is nobody's"
