@@ -41,6 +41,7 @@ from typing import Any
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.message import STATE, Nature, message
+from paceline.core.paramserver.peer_check import REFUSED
 from paceline.core.phases.grammar import Phase, parse
 from paceline.core.phases.phase_end import Answer, GoOn, Granting, PermissionToGoOn, PhaseEntered
 from paceline.core.phases.phase_role import Inner
@@ -48,7 +49,7 @@ from paceline.core.role import Remembering, Role, RoleContext
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
-from paceline.core.vector import weighted_mean
+from paceline.core.vector import is_finite, weighted_mean
 
 
 @message("hybrid.Ended")
@@ -314,13 +315,21 @@ class Hybrid(Scheme):
                 case PhaseEnded() if self.phase + 1 == len(self.scheme.parsed):
                     return  # nothing comes after the last phase, whatever a worker says
                 case PhaseEnded(w=w, weight=weight):
-                    self.ended[src] = w * weight, weight
+                    # One model that is not finite would make that of all so: it counts nothing.
+                    self.ended[src] = (w * weight, weight) if self.is_sound(now, src, w) else (self.start, 0.0)
                     yield from self.inner.on_worker_left(now, src)
                     if self.gate is not None:
                         self.gate.came(src)  # for the check it has not left: it goes on in the next phase
                     yield from self.change(now)
                 case _:
                     yield from self.inner.on(now, src, message)
+
+        def is_sound(self, now: float, src: int, w: Any) -> bool:
+            sound = is_finite(w)
+            if not sound and self.note:
+                why = "not finite: its model at the end of a phase has NaN or infinity"
+                self.note(Decided(at=now, party=f"server {self.me}", rank=src, verdict=REFUSED, reason=why))
+            return sound
 
         def on_worker_left(self, now: float, rank: int) -> Iterator[Tell | Reply]:
             if rank in self.ended:

@@ -19,8 +19,10 @@ from paceline.core.role import RoleContext
 from paceline.core.scheme import Scheme, make
 from paceline.core.trace import Applied, Decided, Record
 from paceline.schemes import hybrid
+from paceline.schemes.hybrid import PhaseEnded
 from paceline.sim import LocalSteps, Simulation
 from tests.papers.sentences import says
+from tests.role_driver import ByHand
 
 LENGTH = 400
 
@@ -302,3 +304,13 @@ def test_one_bad_gradient_in_a_later_phase_does_not_end_the_run() -> None:
     sim.run(until=20.0)
     assert min(sim.steps) > 15
     assert np.isfinite(sim.model()).all()
+
+
+def test_a_model_with_nan_at_the_end_of_a_phase_counts_nothing() -> None:
+    made = make("hybrid", {"phases": "localsgd(tau=1) until 4 steps; asp"})
+    server = ByHand(made.server(1), made, workers=3)  # type: ignore[arg-type]
+    for rank, x in enumerate((1.0, np.nan, 3.0)):
+        answers = server.on(rank, PhaseEnded(phase=0, w=np.array([x]), weight=1.0))
+    assert {rank: float(answer.w[0]) for rank, answer in answers.items()} == {0: 2.0, 1: 2.0, 2: 2.0}
+    (refused,) = [record for record in server.records if isinstance(record, Decided) and record.verdict == "refused"]
+    assert refused.rank == 1
