@@ -126,7 +126,8 @@ class Pace:
     def total_samples(self) -> int:
         """Returns the samples that all workers together have trained, as last told: about four times a second, and at
         the end of the run."""
-        return self._worker.sizes.clock.reported
+        clock = self._worker.sizes.clock
+        return clock.at_end if self._worker.end.closed else clock.reported
 
     @property
     def batch_size(self) -> int | None:

@@ -91,6 +91,11 @@ class Clock:
         """Returns the samples of all, without those that others are only taken to have trained."""
         return self.now if self._exact else self._told()
 
+    @property
+    def at_end(self) -> int:
+        """Returns the samples of all once the run is over: others may have trained after this worker had left."""
+        return max(self.reported, self._told())
+
     def _look(self) -> None:
         """Takes over the total of the role, if an exchange has changed it."""
         role = self._role()

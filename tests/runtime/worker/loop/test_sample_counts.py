@@ -61,6 +61,22 @@ def test_unequal_batches_are_counted_as_they_are_where_no_exchange_counts_them(o
     assert totals == [30, 30]
 
 
+@pytest.mark.parametrize("scheme", ["bsp", "asp"])
+def test_after_close_the_total_is_that_of_the_run_on_a_worker_that_left_before_others(out: Path, scheme: str) -> None:
+    x, y = toy_data().tensors
+    totals: list[int] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for _ in range(2 if pace.rank else 5):
+            nn.functional.cross_entropy(model(x[:4]), y[:4]).backward()
+            pace.step(4)
+        pace.close()
+        totals.append(pace.total_samples)
+
+    run_loops(out, scheme, loop, workers=2)
+    assert totals == [28, 28]
+
+
 def test_a_worker_that_leaves_asks_for_no_samples_where_it_holds_some_or_has_asked() -> None:
     """So the coordinator gives these to the others (`tests/core/coordination/test_lifecycle.py`)."""
     asked: list[tuple[int, int]] = []
