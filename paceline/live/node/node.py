@@ -97,6 +97,7 @@ class Node(StateReader):
         )
         self.holds: dict[Role, Callable[[Role, Iterable[Tell | Reply]], Iterable[Tell | Reply]]] = {}  # what may go now
         self._unanswered = IncomingCalls[Role, int](self.me)  # of each call its number
+        self._told = set[tuple[int, type]]()  # by which worker, without being asked for an answer
         self.message_checks = MessageChecks(self.me)
         self._began = clock()
         self.published = StatePublisher(self.out.streams)
@@ -292,7 +293,14 @@ class Node(StateReader):
 
         Raises ProtocolError where a worker that is there has no open call.
         """
-        id = self._unanswered.oldest(role, effect.to, effect.message)
+        try:
+            id = self._unanswered.oldest(role, effect.to, effect.message)
+        except ProtocolError as error:
+            if (effect.to, type(effect.message)) not in self._told:
+                raise
+            # What is answered by itself came as no question, which a role cannot see.
+            self.message_checks.strike(party.worker(effect.to), str(error), at_once=True)
+            return
         if id is None:
             return
         answer = Envelope(REPLY, effect.message, id, server_view=self.calls.server_view)
@@ -397,6 +405,8 @@ class Node(StateReader):
             ):
                 self._decline(src, envelope.id)
                 return
+            if envelope.kind == TELL and self.me.kind == "worker":
+                self._told.add((src.index, type(envelope.message)))
             try:
                 self._carry_out(role, role.on(self.now(), src.index, envelope.message))
             except Exception as error:

@@ -45,6 +45,19 @@ def test_a_loop_box_may_answer_a_call_itself(stage: Stage) -> None:
     assert role.results[0].n == 9
 
 
+def test_who_tells_what_it_should_ask_gets_no_answer_and_a_strike(stage: Stage) -> None:
+    """A role answers such a message by another one, perhaps from its loop, and cannot see that nobody waits."""
+    box = Asker(WORK)
+    box.on = lambda now, src, message: iter(())  # type: ignore[method-assign]
+    node = stage.node(worker(0))
+    node.place(box, LAYOUT)
+    with pytest.raises(ProtocolError, match="has asked nothing"):
+        node.release(box, [Reply(1, Said(v=TEN, n=1))])
+    node.deliver(worker(1), Envelope(Kind.TELL, Said(v=TEN, n=1)))
+    node.release(box, [Reply(1, Said(v=TEN, n=1))])
+    assert node.message_checks.strikes == {worker(1): 1}
+
+
 class CallsItself(Asker):
     """Answers its own call when worker 1 tells it something, and a second one at once."""
 
