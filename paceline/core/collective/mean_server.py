@@ -77,13 +77,17 @@ class _Sum:
         The first two are added in the order of their ranks, so two workers get the same bits in any order of arrival.
         With more members the order of arrival shows in the last bits.
         """
+        self.ranks += (rank,)
+        if not part.weight:
+            return  # zero times NaN is NaN
         weighted = part.v * part.weight
-        if self.first is None:
+        if not self.weight:
+            self.v, self.first = weighted, rank
+        elif self.first is None:
             self.v = self.v + weighted
         else:
             self.v, self.first = sum_of_two(self.first, self.v, rank, weighted), None
         self.weight += part.weight
-        self.ranks += (rank,)
 
     def mean(self, series: int) -> Averaged:
         """Returns the mean of the parts."""

@@ -20,6 +20,15 @@ def meeting() -> ByHand:
     return ByHand(MeanServer, None, workers=3)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (1, 2, 0)])
+def test_a_part_without_weight_counts_nothing_even_if_it_is_nan(meeting: ByHand, order: tuple[int, ...]) -> None:
+    parts = {0: part(4.0, 1.0), 1: part(np.nan, 0.0), 2: part(2.0, 1.0)}
+    answers = [meeting.on(rank, parts[rank]) for rank in order]
+    assert {rank: (float(mean.v[0]), mean.weight) for rank, mean in answers[-1].items()} == dict.fromkeys(
+        order, (3.0, 2.0)
+    )
+
+
 def test_all_are_answered_with_the_weighted_mean_once_the_last_one_came(meeting: ByHand) -> None:
     assert meeting.on(2, part(1.0, weight=1.0)) == {}
     assert meeting.on(0, part(2.0, weight=2.0)) == {}
