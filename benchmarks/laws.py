@@ -90,20 +90,23 @@ def parameters(scheme: str) -> dict[str, dict[str, Any]]:
     return {scheme: {"epoch_samples": SAMPLES}} if scheme == "hybrid" else {}
 
 
-def config_of(scheme: str, ending: str, workers: int, servers: int, out: Path) -> Any:
+def config_of(scheme: str, ending: str, workers: int, servers: int, out: Path, **more: dict[str, Any]) -> Any:
+    """Returns the configuration of a run. `ending`: one of LIMITS, or else 0.9 epochs. `more`: further sections."""
     from paceline.config import build
 
-    here = Path(__file__).resolve()
+    here, cluster = Path(__file__).resolve(), more.pop("cluster", {})
+    processes = {"workers": workers, "servers": servers, "timeout": 60.0}
     return build(
         {
             "run": {"scheme": scheme, "out": str(out), "seed": 1},
-            "cluster": {"workers": workers, "servers": servers, "timeout": 60.0, "step_ms": STEP_MS.get(ending, 0.0)},
+            "cluster": {**processes, "step_ms": STEP_MS.get(ending, 0.0), **cluster},
             "data": {"name": f"{here}:numbered", "batch_size": BATCH},
             "model": {"name": f"{here}:Marks"},
             "optimizer": {"lr": 1.0, "momentum": 0.0},
-            "stop": {"epochs": 0.9, ending: LIMITS[ending]},
+            "stop": {"epochs": 0.9, **({ending: LIMITS[ending]} if ending in LIMITS else {})},
             "evaluation": {"every": 1.0},
             **parameters(scheme),
+            **more,
         }
     )
 

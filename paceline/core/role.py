@@ -12,6 +12,7 @@ A driver calls a role from outside and never the other way round:
     leave, finish          this worker, or this phase of the run, ends
     join_state,
     load_join_state        what a late joiner takes over from another worker
+    join_late              others may be within a round
     state_dict,
     load_state_dict        what a server's snapshot keeps besides the weights
     state, load_state      what a checkpoint keeps besides the weights, and a resumed run goes on from
@@ -232,6 +233,11 @@ class Role:
         for name in self.common:
             if name in shown:  # a checkpoint of an older version may lack an attribute that was added since
                 setattr(self, name, shown[name])
+
+    def join_late(self) -> None:
+        """Prepares for a join in the middle of a run, after `load_join_state`: others may be within a round, and end it
+        without what this worker would train for it.
+        """
 
     @staticmethod
     def progress_key(shown: Mapping[str, Any]) -> list[int]:

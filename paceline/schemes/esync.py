@@ -143,12 +143,16 @@ class ESync(Scheme):
             super().load_state(state)
             self.c = self.last  # the coordinator of this run has not been told
 
+        def join_late(self) -> None:
+            self.pass_through()
+
         def run(self) -> Generator[Effect, Any, None]:
             while True:
+                passes = self.done is not None
                 if self.done is None:
                     self.done = yield from self.local()
-                    if self.scheme.delayed_ack:
-                        yield self.local_steps_done()
+                if passes or self.scheme.delayed_ack:
+                    yield self.local_steps_done()
                 yield from self.exchange()
 
         def last_exchange(self, *, soon: bool = False) -> Generator[Effect, Any, None]:

@@ -221,6 +221,7 @@ class World:
         role = type(old.role)(self.scheme, place)
         if peer:
             role.load_join_state(peer.role.join_state())
+            role.join_late()
         party = self.workers[rank] = party or self.next_worker(rank, old.incarnation + 1)
         party.role, party.on, party.here = role, role.on, True
         party.told_at, party.sent, party.received = old.told_at, old.sent, old.received

@@ -92,6 +92,15 @@ class Trainer(Role):
         self.done = None
         self.averaged = 0
 
+    def pass_through(self) -> None:
+        """Takes part in the present round without local work: its mean may have begun without this worker, so what it
+        would train could be in no model. The next one expects it.
+
+        Where memories are averaged, every member has one to send, so such a worker trains.
+        """
+        if self.scheme.memory != AVERAGE:
+            self.done = Trained(self.w, 0, 0.0)
+
     def is_sound(self, x: Any) -> bool:
         """Returns True if this worker can go on from its own weights `x`; it must take the common ones otherwise.
 
@@ -112,6 +121,9 @@ class LocalWorker(Trainer):
         """Returns the local steps of a round."""
         return int(self.scheme.tau)
 
+    def join_late(self) -> None:
+        self.pass_through()
+
     def outer(self, mean: Averaged) -> Any:
         """Returns the new w; `mean.v` is d, `mean.weight` the number of samples behind it."""
         return self.w + mean.v
@@ -123,6 +135,6 @@ class LocalWorker(Trainer):
                 self.done = yield self.train(self.w, self.steps())
             yield from self.average_memory()
             mean = yield self.mean(self.done.x - self.w, float(self.done.samples))
-            self.w = self.outer(mean)
+            self.w = self.outer(mean) if mean.weight else self.w  # all may have joined late
             self.samples_seen += int(mean.weight)
             self.met()

@@ -76,6 +76,9 @@ class OuterNesterovWorker(Trainer):
                 return
             self.take(mean, self.x, 0)
 
+    def join_late(self) -> None:
+        self.pass_through()
+
     def exchange(self) -> Mean:
         """Returns the effect that averages what moved the fragment of this round.
 
@@ -89,7 +92,8 @@ class OuterNesterovWorker(Trainer):
 
     def take(self, mean: Averaged, x: Any, ahead: int) -> None:
         """Goes on from the mean, and from `x`, which has moved by `ahead` samples while it was on its way."""
-        self.receive(self.parts[self.round % len(self.parts)], mean.v, x)
+        if mean.weight:  # all may have joined late
+            self.receive(self.parts[self.round % len(self.parts)], mean.v, x)
         self.samples_seen += int(mean.weight)
         self.samples_ahead, self.ticket = ahead, None
         self.met()

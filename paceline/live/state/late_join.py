@@ -54,6 +54,7 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
             if model_of == "any worker" and Role.progress_key(shown) != Role.progress_key(_shown(session, rank) or {}):
                 continue  # it has gone on meanwhile
             role.load_join_state(shown)
+            role.join_late()
             return role
         except PeerLost:
             continue  # it is lost itself

@@ -6,6 +6,7 @@ The model of `benchmarks/laws.py` has a row for each sample, so it says itself w
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from torch import nn
 from benchmarks import laws
 from paceline.core.errors import ConfigError
 from paceline.core.scheme import make, names
+from paceline.launch.local.train import Silent
+from paceline.runtime.simulated.setup import SimulationSetup, cluster_of
+from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.runtime.worker.pace import Pace
+from paceline.sim.cluster.model import Fault, NetworkSpec
 from tests.runtime.own_loops import run_loops
 
 UNEVEN = (3, 21, 9)
@@ -100,6 +105,31 @@ def test_loops_of_ones_own(scheme: str, servers: int, ending: str, tmp_path: Pat
     except ConfigError:
         pytest.skip(f"{scheme} needs servers")
     in_loops(scheme, parameters, ending, servers, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [
+        *((scheme, {"tau": 4}) for scheme in ("localsgd", "postlocal", "slowmo")),
+        *((scheme, {"h": 4}) for scheme in ("diloco", "muloco", "sparseloco")),
+        ("diloco", {"h": 8, "fragments": 2}),
+        ("diloco", {"h": 8, "fragments": 2, "eager": True}),
+    ],
+)
+def test_what_a_worker_trains_that_joins_within_a_round(
+    scheme: str, parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    """Worker 1 crashes and is back 33 ms later, at moments all over a round of 40 to 52 ms."""
+    for n in range(14):
+        out = tmp_path / f"run-{n}"
+        sections = {"cluster": {"slowdown": [1.0, 1.0, 1.3], "step_ms": 10.0}, scheme: parameters}
+        config = laws.config_of(scheme, "none", 3, 1, out, **sections)
+        crash = Fault(kind="crash", at_s=0.1 + 0.0037 * n, for_s=0.033, workers=(1,))
+        cluster = cluster_of(config, NetworkSpec(latency_s=1e-3), lambda: 0.01)
+        cluster = replace(cluster, faults=(crash,), suspect_after_s=0.01)
+        summary = VirtualRun(SimulationSetup(config=config, cluster=cluster), Silent()).run()
+        held = laws.marked(laws.load_file(out / "model.safetensors"))
+        assert summary.samples == held + laws.dropped(out), f"crash at {crash.at_s:.4f} s"
 
 
 @pytest.mark.parametrize("ending", ["break", "stop"])
