@@ -284,9 +284,6 @@ class Hybrid(Scheme):
             self.ended = shown["ended"]
             self.inner.load_join_state(shown)
 
-        def join_late(self) -> None:
-            self.inner.join_late()
-
     class Equals(Worker):
         servers = 0
 

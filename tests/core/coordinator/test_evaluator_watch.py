@@ -94,7 +94,7 @@ def test_training_goes_on_without_it_and_the_next_one_learns_where_all_are(compa
     company.coordinator.stop("seconds")
     company.say(W1, control.Left(reason="seconds"))
     assert company.hears(EVALUATOR) == control.WorkerLeft(rank=1)
-    assert company.hears(EVALUATOR) == control.Finish(holder=1, reason="seconds")
+    assert company.hears(EVALUATOR) == control.Finish(holder=1, reason="seconds", samples=70)
     for who in (S0, W1, EVALUATOR):
         company.say(who, control.Saved())
     assert company.told("finished") == "seconds"

@@ -39,6 +39,9 @@ def test_a_share_under_way_counts() -> None:
                 yield Compute(self.w)
                 self.absorb()
 
+        def expects(self, src: int, round: int) -> bool:
+            return True
+
     scheme = scheme_of(Passer)
     type(scheme).workers_differ = True
     work = LocalSteps(lambda rank, rng: 1.0)
