@@ -116,7 +116,7 @@ SECONDS ?= 60
 fuzz: $(READY)  ## schemes under seeded faults in virtual time, for SECONDS=60
 	$(BIN)/python -m paceline fuzz --seconds $(SECONDS)
 
-mutants: $(READY)  ## a table of the bugs planted in code of live runs, and what sees each; a quarter of an hour
+mutants: $(READY)  ## a table of the bugs planted in code of live runs, and what sees each; some minutes
 	$(BIN)/python benchmarks/live_mutants.py --listed
 
 pages: $(READY)  ## docs/schemes: a page and a figure for every scheme, from its docstring; the index of decisions; the types of options

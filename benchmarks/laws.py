@@ -46,8 +46,11 @@ from paceline.core.scheme import make, names
 SAMPLES, BATCH = 600, 4
 COPIES = 4
 """Tables, each with a row a sample: schemes that exchange parts of the model in turn have one in each part."""
-LIMITS = {"samples": 150, "steps": 13, "seconds": 0.4, "epochs": 0.25}
-"""Where a run ends: after samples of all, steps of each, seconds, or this part of an epoch."""
+LIMITS = {"samples": 150, "steps": 9, "seconds": 0.4, "epochs": 0.25}
+"""Where a run ends: after samples of all, steps of each, seconds, or this part of an epoch.
+
+With 8 workers a share is 75 samples, and `lbbsp` gives a fast worker up to twice the batch: 9 steps are within it.
+"""
 STEP_MS = {"seconds": 20.0}
 MARKS = "marks.safetensors"
 """The final model of a script."""
