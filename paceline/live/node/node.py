@@ -99,6 +99,7 @@ class Node(StateReader):
         self._unanswered = IncomingCalls[Role, int](self.me)  # of each call its number
         self._told = set[tuple[int, type]]()  # by which worker, without being asked for an answer
         self.message_checks = MessageChecks(self.me)
+        self.longest_answer = 0  # elements of a vector that is asked for and may be longer than the model
         self._began = clock()
         self.published = StatePublisher(self.out.streams)
         self.published[COMMON] = lambda at: self.between_messages(lambda: picture(self._at(at).role, memory))
@@ -530,11 +531,14 @@ class Node(StateReader):
     ) -> list[Any]:
         """Returns vectors to receive into, one for each length.
 
-        It is asked before the bytes arrive, so it raises ProtocolError for vectors longer than any slice held here.
+        It is asked before the bytes arrive, so it raises ProtocolError for vectors longer than any slice held here, and
+        than any answer that this party may get.
         """
         if kind == MEAN:
             return self._carrier_of_peers(src).room_for(src, id, lengths, shared)
         longest = self._longest()
+        if longest and kind == REPLY:
+            longest = max(longest, self.longest_answer)
         if longest and max(lengths) > longest:
             raise ProtocolError(f"{src} sends a vector of {max(lengths)} elements, {self.me} expects {longest} at most")
         call = self.calls.find(id) if kind == REPLY else None

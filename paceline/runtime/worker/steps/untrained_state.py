@@ -18,6 +18,7 @@ class SharedRest:
         first = rest.show()
         self._begins_with(first)
         self.empty = not len(first)
+        session.node.longest_answer = 0 if self.empty else max(len(first), len(self._digest))
         session.node.published[REST] = lambda _slice: self._show()
         session.node.published[DIGEST] = lambda _slice: self._digest
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 from paceline.engine.model.trainable import Rest
 from paceline.runtime.worker.pace import Pace
 from paceline.runtime.worker.steps.untrained_state import SharedRest
-from tests.runtime.own_loops import run_loops
+from tests.runtime.own_loops import run_loops, toy_data
 from tests.runtime.runs.test_trained_and_rest import held, model_for
 
 
@@ -35,6 +36,28 @@ def test_all_begin_with_what_worker_0_has_of_the_rest_too(tmp_path: Path) -> Non
     for rank in (1, 2):
         for name, wanted in found[0].items():
             assert torch.equal(found[rank][name], wanted), name
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync", "gosgd"])
+@pytest.mark.parametrize("width", [1, 64])
+def test_it_may_be_longer_than_what_is_trained(tmp_path: Path, scheme: str, width: int) -> None:
+    """Few numbers are trained, and only worker 0 has the body that all are to have."""
+    made: list[nn.Module] = []
+
+    def another() -> nn.Module:
+        torch.manual_seed(len(made))
+        body = nn.Linear(4, 64).requires_grad_(False)
+        made.append(nn.Sequential(body, nn.AdaptiveAvgPool1d(width), nn.Linear(width, 1, bias=False)))
+        return made[-1]
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(toy_data(), 8):
+            nn.functional.mse_loss(model(x[:, :4])[:, 0], y.float()).backward()
+            pace.step()
+
+    head = lambda model: model[2].parameters()  # noqa: E731
+    run_loops(tmp_path, scheme, loop, workers=2, make_model=another, held=head, sockets=True)
+    assert torch.equal(made[0][0].weight, made[1][0].weight)  # type: ignore[index]
 
 
 def test_what_a_worker_has_taken_is_what_the_next_one_takes_from_it() -> None:
