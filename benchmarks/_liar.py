@@ -15,7 +15,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
@@ -26,6 +26,8 @@ from paceline.live.net.tcp_transport import TcpTransport
 from paceline.live.protocol.transport import Envelope, Kind
 
 LENGTHS, NUMBERS_OF_VECTORS = ("short", "long", "empty"), ("nan", "inf")
+ONE_OF: dict[type, Any] = {int: 1, float: 1.0, str: "x"}
+"""What a list holds too many of that is empty in an honest message: decoding refuses others before they arrive."""
 WRONG_NUMBERS = ("huge", "opposite")
 """Finite, and so believed but where the rule is robust."""
 IN_TURN = "each"
@@ -108,7 +110,7 @@ def hostile(message: Any, field: str, how: str, turn: int) -> Any:
         case "flipped":
             return not value
         case "too many":
-            return (value[:1] or ((0, 0, 1),)) * (ITEMS_MAX + 1)
+            return (value[:1] or (ONE_OF.get(get_args(hint)[0], (0, 0, 1)),)) * (ITEMS_MAX + 1)
         case "nonsense":
             return NONSENSE[turn % len(NONSENSE)]
         case "within" if hint is float:
