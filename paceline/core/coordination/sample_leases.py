@@ -152,7 +152,8 @@ class Quotas:
 
     def __init__(self, stop_rule: StopRule, totals: ProgressTotals) -> None:
         self._budget: Budget | None = None
-        self._epoch = 0  # samples of the data set by which the rule counts epochs
+        self._epochs: dict[int, int] = {}  # by rank: samples of the data set by which the rule counts epochs
+        self._end = 0  # samples after which the run ends, by the length that most workers have reported
         self._stop_rule, self._totals = stop_rule, totals
         self._queues: dict[int, SampleQueue] = {}  # by data set of the loop
 
@@ -167,12 +168,26 @@ class Quotas:
             return 0
         if ask.samples < 1 or ask.batch < 1:
             raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
-        if self._budget and ask.epoch != self._epoch:
-            raise ProtocolError(f"worker {rank} counts epochs of {ask.epoch} samples, others of {self._epoch}")
+        budget = self._budget_by(rank, ask.epoch)
+        return budget.quota(rank, ask.samples, ask.batch, training)
+
+    def _budget_by(self, rank: int, epoch: int) -> Budget:
+        """Returns the budget of the run, whose epochs are as long as most workers report, and of as many the longest.
+
+        Raises ProtocolError if worker `rank` reports another length than most.
+        """
+        self._epochs[rank] = epoch
+        claims = Counter(self._epochs.values())
+        of_most, count = max(claims.items(), key=lambda claim: (claim[1], claim[0]))
+        end = self._stop_rule.end(of_most) or 0
         if self._budget is None:
-            self._epoch = ask.epoch
-            self._budget = Budget((self._stop_rule.end(ask.epoch) or 0) - self._stop_rule.behind)
-        return self._budget.quota(rank, ask.samples, ask.batch, training)
+            self._budget = Budget(end - self._stop_rule.behind)
+        else:
+            self._budget.left = max(0, self._budget.left + end - self._end)
+        self._end = end
+        if epoch != of_most and 2 * count > len(self._epochs):
+            raise ProtocolError(f"worker {rank} counts epochs of {epoch} samples, others of {of_most}")
+        return self._budget
 
     def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
         """Draws a range of samples for worker `rank`, where `training` workers train.

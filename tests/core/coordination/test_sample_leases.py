@@ -133,5 +133,17 @@ def test_quotas_end_after_epochs_of_a_length_that_the_workers_know() -> None:
     ask = control.Ask(samples=1000, batch=10, epoch=40)
     given = [quotas.quota(rank, ask, training=2) for rank in (0, 1) * 10]
     assert sum(given) == 60
-    with pytest.raises(ProtocolError, match="worker 1 counts epochs of 39 samples, others of 40"):
-        quotas.quota(1, control.Ask(samples=1000, batch=10, epoch=39), training=2)
+    with pytest.raises(ProtocolError, match="worker 2 counts epochs of 39 samples, others of 40"):
+        quotas.quota(2, control.Ask(samples=1000, batch=10, epoch=39), training=2)
+
+
+@pytest.mark.parametrize("lie", [1, 10**6])
+def test_one_worker_that_lies_about_an_epoch_ends_and_prolongs_no_run(lie: int) -> None:
+    quotas = Quotas(StopRule(epochs=1.5), ProgressTotals())
+    given = [quotas.quota(0, control.Ask(samples=10, batch=10, epoch=lie), training=3)]
+    for rank in (1, 2) * 10:
+        given.append(quotas.quota(rank, control.Ask(samples=10, batch=10, epoch=40), training=3))
+    assert given[1] > 0
+    assert sum(given) == 60
+    with pytest.raises(ProtocolError, match=f"worker 0 counts epochs of {lie} samples, others of 40"):
+        quotas.quota(0, control.Ask(samples=10, batch=10, epoch=lie), training=3)
