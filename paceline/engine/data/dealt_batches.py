@@ -19,8 +19,9 @@ class SampleSource(Protocol):
     def take(self, samples: int) -> Piece | None:
         """At most so many samples of one epoch; None where none are left."""
 
-    def extend(self, epochs: int | None) -> None:
-        """The loop goes on for so many more epochs of all workers together; None: without end."""
+    def extend(self, epochs: int | None, *, anew: bool = False) -> None:
+        """The loop goes on for so many more epochs of all workers together; None: without end. `anew`: where these are
+        over, from the one on that the run is at."""
 
 
 class DealtBatches(PieceStream):
@@ -40,8 +41,8 @@ class DealtBatches(PieceStream):
         super().__init__(data, batch_size, device, order)
         self._source = source
 
-    def extend(self, epochs: int | None) -> None:
-        self._source.extend(epochs)
+    def extend(self, epochs: int | None, *, anew: bool = False) -> None:
+        self._source.extend(epochs, anew=anew)
 
     def _some(self, samples: int) -> Indices | None:
         piece = self._source.take(samples)

@@ -32,7 +32,7 @@ from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.joining import join_run
-from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
+from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader, begins_anew
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.loop_state import at_exchange, save_state
@@ -151,7 +151,7 @@ class Pace:
         x is [b, ...], y is [b]. Raises ConfigError for shares that cannot be made.
         """
         self._worker.samples.check_batches()
-        return self._worker.feed.batches(data, batch_size, epochs, partition)
+        return self._worker.feed.batches(data, batch_size, epochs, partition, anew=begins_anew())
 
     def loader(
         self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
@@ -172,8 +172,8 @@ class Pace:
         told = LoaderSettings.of(dataset, batch_size, partition, settings, sharded=isinstance(dataset, StreamShard))
         feed = self._worker.feed
         if isinstance(dataset, StreamShard):
-            begin = functools.partial(feed.streamed, dataset, batch_size, epochs, told)
-            return SharedLoader(dataset, batch_size, None, begin, told)
+            passes = functools.partial(feed.streamed, dataset, batch_size, epochs, told)
+            return SharedLoader(dataset, batch_size, None, lambda _anew: passes(), told)
         begin = functools.partial(feed.loaded, dataset, batch_size or 1, epochs, partition, told)
         return SharedLoader(dataset, batch_size, dataset if told.sampler is None else told.sampler, begin, told)
 

@@ -121,10 +121,13 @@ class BatchFeed:
         return self._share_exchanged
 
     def batches(
-        self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str
+        self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str, *, anew: bool = False
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yields mini-batches of `epochs` more epochs, or until the run is over."""
-        stream = self._stream(data, batch_size, epochs, partition, LoaderSettings())
+        """Yields mini-batches of `epochs` more epochs, or until the run is over.
+
+        `anew`: at least one, as long as the run has one.
+        """
+        stream = self._stream(data, batch_size, epochs, partition, LoaderSettings(), anew=anew)
         part = self.pass_of.begin(self._lengths[id(stream)], batch_size, epochs)
         while not self._end.over:
             batch = self._next(stream, batch_size)
@@ -138,13 +141,13 @@ class BatchFeed:
                 yield batch
 
     def loaded(
-        self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
+        self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings, anew: bool
     ) -> Iterator[Any]:
         """Yields the same by a DataLoader, which may be ahead of the loop. Raises ConfigError.
 
         Indices are drawn when the DataLoader wants them; a batch counts when the loop gets it.
         """
-        stream = self._stream(data, batch_size, epochs, partition, settings)
+        stream = self._stream(data, batch_size, epochs, partition, settings, anew=anew)
         allowance, samples_of = self._allowances[id(stream)], settings.samples_of
         dealer = allowance if isinstance(allowance, SampleDealer) else None
         if samples_of and (self._run.plan.samples or self._run.plan.epochs):
@@ -307,7 +310,14 @@ class BatchFeed:
 
     # ---- a stream ----------------------------------------------------------------------------------------
     def _stream(
-        self, data: Dataset | MapStyle, batch_size: int, epochs: int | None, partition: str, settings: LoaderSettings
+        self,
+        data: Dataset | MapStyle,
+        batch_size: int,
+        epochs: int | None,
+        partition: str,
+        settings: LoaderSettings,
+        *,
+        anew: bool,
     ) -> Stream:
         """Returns the stream of a data set, made at its first use."""
         stream = self._streams.get(id(data))
@@ -322,7 +332,7 @@ class BatchFeed:
             if isinstance(stream, Batches) and self._shares:
                 self._share(stream, number, fixed=partition != AUTO)
         assert not isinstance(stream, StreamShard)
-        stream.extend(self._bounded(whole_epochs(epochs), stream))
+        stream.extend(self._bounded(whole_epochs(epochs), stream), anew=anew)
         if isinstance(stream, Batches) and isinstance(stream.others, ShareClient) and not self._has_left:
             stream.others.begin(stream.trained_of, stream.epochs)
         return stream

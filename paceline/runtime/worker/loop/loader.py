@@ -3,6 +3,7 @@ worker."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -50,6 +51,15 @@ class LoaderSettings:
         return cls(**settings)
 
 
+def begins_anew() -> bool:
+    """Returns True while the loop handles the StopIteration of an iterator that it has used up.
+
+    Such a loop counts steps and takes the next batch at once. One that counts epochs begins the next one elsewhere, and
+    may find that the others have trained all of it.
+    """
+    return isinstance(sys.exception(), StopIteration)
+
+
 class SharedLoader:
     """Yields batches again and again, as a torch DataLoader does, `epochs` at a time; `pace.loader` returns one.
 
@@ -66,18 +76,21 @@ class SharedLoader:
         dataset: Any,
         batch_size: int | None,
         samples: object,
-        begin: Callable[[], Iterator[Any]],
+        begin: Callable[[bool], Iterator[Any]],
         settings: LoaderSettings,
     ) -> None:
-        """`samples`: as many as there are in one pass, if they have a length. `begin` returns the next `epochs`."""
-        self.dataset, self.batch_size, self._begin = dataset, batch_size, begin
+        """`samples`: as many as there are in one pass, if they have a length.
+
+        `begin` returns the next `epochs`; with True they have a first batch as long as the run has one.
+        """
+        self.dataset, self.batch_size, self.begin = dataset, batch_size, begin
         self.sampler, self.generator = settings.sampler, settings.generator
         self.num_workers, self.pin_memory = settings.num_workers, settings.pin_memory
         self.collate_fn = settings.collate_fn or default_collate
         self._count = len(samples) if isinstance(samples, Sized) else None
 
     def __iter__(self) -> Iterator[Any]:
-        return self._begin()
+        return self.begin(begins_anew())
 
     def __len__(self) -> int:
         """Returns the batches in one pass, which all workers share. Raises TypeError for a stream."""

@@ -34,15 +34,20 @@ class SampleDealer:
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
         self._exchanged = 0  # those of `_trained` that would not be lost with this worker
         self._epochs = 0  # for so many the loop goes on; 0: without end
+        self._anew = 0  # so many from that on of which the next sample is
         self._asked_for: int | None = None  # under way: the epochs of that time
         self._asked_at, self._handed_before, self._wanted = session.node.now(), 0, 0
         self.ahead = 0  # samples: handed out to a loader, which has not given them to the loop yet
         self.ends_run = False  # has everything been given out, by a rule that ends the run?
 
     # ---- the stream --------------------------------------------------------------------------------------
-    def extend(self, epochs: int | None) -> None:
-        """Goes on for `epochs` more epochs of all workers together; None: without end."""
+    def extend(self, epochs: int | None, *, anew: bool = False) -> None:
+        """Goes on for `epochs` more epochs of all workers together; None: without end.
+
+        `anew`: where these are over, it goes on for as many from the one that the run is at.
+        """
         self._epochs = self._epochs + epochs if epochs else 0
+        self._anew = epochs or 0 if anew else 0
 
     def take(self, samples: int) -> Piece | None:
         """Returns a piece of at most so many samples, all of one epoch; None where none are left."""
@@ -95,12 +100,17 @@ class SampleDealer:
         now = self._session.node.now()
         speed = (self._handed - self._handed_before) / max(now - self._asked_at, 1e-6)
         self._wanted = max(1, round(speed * AHEAD_SECONDS / batch)) * batch
-        self._asked_for, self._asked_at, self._handed_before = self._epochs, now, self._handed
+        self._asked_for, self._asked_at, self._handed_before = self._bound, now, self._handed
         self._draw(self._wanted, batch)
+
+    @property
+    def _bound(self) -> int:
+        """Returns the epochs of which the next samples may be; 0: of any."""
+        return 0 if self._anew and not self._held else self._epochs
 
     def _draw(self, wanted: int, batch: int) -> None:
         """Sends a request, with what others need not train though this worker is lost."""
-        told = {"stream": self._stream, "samples": self._samples, "epochs": self._epochs, "trained": self._exchanged}
+        told = {"stream": self._stream, "samples": self._samples, "epochs": self._bound, "trained": self._exchanged}
         told["behind"] = self._behind
         self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, **told))
 
@@ -120,7 +130,7 @@ class SampleDealer:
         asked_for, self._asked_for = self._asked_for, None
         self.ends_run = dealt.over
         self._add(dealt.start, dealt.stop)
-        return dealt.start < dealt.stop or asked_for != self._epochs  # the loop goes on for longer than it did then
+        return dealt.start < dealt.stop or asked_for != self._bound  # the loop goes on for longer than it did then
 
     def _add(self, start: int, stop: int) -> None:
         """Places of one epoch, as a piece of it; one with the last where that ends there."""
@@ -128,6 +138,8 @@ class SampleDealer:
             return
         self._held += stop - start
         epoch, at = divmod(start, self._samples)
+        if self._anew:
+            self._epochs, self._anew = max(self._epochs, epoch + self._anew), 0
         piece = (epoch, at, at + stop - start)
         if self._pieces and self._pieces[-1][0] == epoch and self._pieces[-1][2] == at:
             piece = (epoch, self._pieces.pop()[1], piece[2])

@@ -30,7 +30,7 @@ from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader
+from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader, begins_anew
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
 from paceline.runtime.worker.pace import Pace
@@ -128,8 +128,8 @@ class FirstRankPace(Pace):
     def batches(
         self, data: Dataset | MapStyle, batch_size: int, *, epochs: int | None = 1, partition: str = "auto"
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        for part in self._drawn(data, batch_size, epochs, partition, {}):
-            yield pair_of(data, part, self.device)
+        drawn = self._drawn(data, batch_size, epochs, partition, {}, anew=begins_anew())
+        return (pair_of(data, part, self.device) for part in drawn)
 
     def loader(
         self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
@@ -137,9 +137,9 @@ class FirstRankPace(Pace):
         check_loader(dataset, batch_size, settings)
         size, collate = batch_size or 1, settings.pop("collate_fn", None)
 
-        def begin() -> Iterator[Any]:
+        def begin(anew: bool) -> Iterator[Any]:
             """Yields the batches of the next epochs."""
-            for part in self._drawn(dataset, size, epochs, partition, settings):
+            for part in self._drawn(dataset, size, epochs, partition, settings, anew=anew):
                 yield items_of(dataset, part, collate)
 
         return SharedLoader(dataset, size, dataset, begin, LoaderSettings(collate_fn=collate, **settings))
@@ -150,7 +150,14 @@ class FirstRankPace(Pace):
         return StreamShard(iterable, self.rank + self.workers * place, self.workers * places)
 
     def _drawn(
-        self, data: Any, batch_size: int, epochs: int | None, partition: str, settings: dict[str, Any]
+        self,
+        data: Any,
+        batch_size: int,
+        epochs: int | None,
+        partition: str,
+        settings: dict[str, Any],
+        *,
+        anew: bool,
     ) -> Iterator[list[int]]:
         """Yields this rank's part of the numbers of each mini-batch, and tells the others all of them."""
         if self._worker.end.closed:
@@ -158,7 +165,7 @@ class FirstRankPace(Pace):
         with telling(self._link):
             numbers = self._numbers.setdefault(id(data), SampleNumbers(data))
             told = super().loader(numbers, batch_size, epochs=epochs, partition=partition, collate_fn=list, **settings)
-            source = iter(told)
+            source = told.begin(anew)
         # A DataLoader begins by drawing a seed for processes that it does not have here. The other ranks draw none, and
         # after a resume it would be drawn again, so that dropout would not go on where it was. A sampler may draw, too.
         first: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()

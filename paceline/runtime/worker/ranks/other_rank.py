@@ -200,7 +200,7 @@ class OtherRankPace:
         check_loader(dataset, batch_size, settings)
         collate = settings.pop("collate_fn", None)
 
-        def begin() -> Iterator[Any]:
+        def begin(_anew: bool) -> Iterator[Any]:
             """Yields the batches of the next epochs."""
             for part in self._drawn():
                 yield items_of(dataset, part, collate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -314,3 +315,60 @@ def test_what_does_not_go_together_is_refused_in_a_line_with_the_way_out(
     run_loops(out, "asp", loop, workers=2)
     assert len(said) == 2
     assert all(way_out in text and "\n" not in text for text in said)
+
+
+@pytest.mark.parametrize("scheme", ["asp", "esync"])
+@pytest.mark.parametrize("made", ["loader", "batches"])
+def test_a_loop_of_steps_that_begins_the_loader_anew_gets_a_batch_however_slow_it_is(
+    out: Path, scheme: str, made: str
+) -> None:
+    """Worker 1 begins when worker 0 has trained all epochs that it has asked for."""
+    fast_is_done = threading.Event()
+    steps: dict[int, int] = {}
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        data = toy_data(40)
+        loader = pace.loader(data, 8)
+        begin = lambda: iter(loader if made == "loader" else pace.batches(data, 8))  # noqa: E731
+        if pace.rank:
+            assert fast_is_done.wait(timeout=60)
+        batches = begin()
+        for _ in range(12):
+            try:
+                x, y = next(batches)
+            except StopIteration:
+                batches = begin()
+                x, y = next(batches)
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+        steps[pace.rank] = pace.steps
+        fast_is_done.set()
+
+    summary, _ = run_loops(out, scheme, loop, workers=2)
+    assert steps == {0: 12, 1: 12}
+    assert summary.samples == 24 * 8
+
+
+def test_a_run_that_a_rule_ends_has_no_batch_for_a_loop_that_begins_anew(out: Path) -> None:
+    """All 80 samples are worker 0's before worker 1 begins."""
+    fast_is_done = threading.Event()
+    found: list[Any] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        loader = pace.loader(toy_data(40), 8)
+        if pace.rank:
+            assert fast_is_done.wait(timeout=60)
+            try:
+                raise StopIteration
+            except StopIteration:
+                found.append(next(iter(loader), None))
+            return
+        for _ in range(2):
+            for x, y in loader:
+                nn.functional.cross_entropy(model(x), y).backward()
+                pace.step()
+        fast_is_done.set()
+
+    summary, _ = run_loops(out, "asp", loop, workers=2, stop={"epochs": 2.0})
+    assert found == [None]
+    assert summary.samples == 80
