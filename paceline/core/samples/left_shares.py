@@ -22,6 +22,8 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
+from paceline.core.samples.batch_cut import batch_of
+
 
 def bounds_of_take(epochs: int, epochs_max: int) -> tuple[int, ...]:
     """Returns the bounds by which a worker asks for a piece (`LeftShares.take`), one after the other.
@@ -135,7 +137,7 @@ class LeftShares:
         if not self._returned or self._returned[0].epoch >= epochs:
             return None
         piece = self._returned.pop(0)
-        cut = min(piece.stop, piece.start + wanted)
+        cut = piece.start + batch_of(piece.stop - piece.start, wanted)
         if cut < piece.stop:
             self._returned.insert(0, piece._replace(start=cut))
         return piece._replace(stop=cut)
@@ -145,7 +147,7 @@ class LeftShares:
         if not self.sizes[rank] or rank not in self._next or self._epoch(rank) >= epochs:
             return None
         epoch, start = self._epoch(rank), self._next[rank]
-        self._next[rank] = min(start + wanted, (epoch + 1) * self.sizes[rank])
+        self._next[rank] = start + batch_of((epoch + 1) * self.sizes[rank] - start, wanted)
         return SharePiece(epoch, rank, start, self._next[rank])
 
 

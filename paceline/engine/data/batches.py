@@ -14,6 +14,7 @@ from torch.utils.data import default_collate
 
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
+from paceline.core.samples.batch_cut import batch_of
 from paceline.core.samples.left_shares import SharePiece
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import PartitionPlan
@@ -59,7 +60,7 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         return self
 
     def __next__(self) -> tuple[Tensor, Tensor]:
-        part = self._some(self.batch_size)
+        part = self._some(self._cut(self.batch_size))
         if part is None:
             raise StopIteration
         return self._select(part)
@@ -69,24 +70,25 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
 
         Fewer only where the last epoch ends, None after that.
         """
-        parts = []
-        while samples and (part := self._some(samples)) is not None:
+        parts, samples = [], self._cut(samples, of_all=True)
+        while samples > 0 and (part := self._some(samples)) is not None:
             parts.append(part)
             samples -= len(part)
         return self._select(_joined(parts)) if parts else None
 
     def indices(self, samples: int) -> list[int] | None:
         """Which samples a batch of at most that size has; None when all is over."""
-        part = self._some(samples)
+        part = self._some(self._cut(samples))
         if part is None:
             return None
         numbers: list[int] = part.tolist()
         return numbers
 
-    def extend(self, epochs: int | None) -> None:
+    def extend(self, epochs: int | None, *, anew: bool = False) -> None:
         """The loop goes on for so many more epochs; None: without end.
 
-        A loop that is taken up again asks for all of them again, so the first ones are behind it.
+        A loop that is taken up again asks for all of them again, so the first ones are behind it. `anew`: there is a
+        first batch as long as the run has one.
         """
         if epochs is None:
             self.epochs = None
@@ -97,6 +99,10 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
 
     def forget_taken(self) -> None:
         """They have been handed over."""
+
+    def _cut(self, samples: int, *, of_all: bool = False) -> int:
+        """The size of the next mini-batch of so many samples; of_all: what this epoch lacks comes from the next."""
+        return samples
 
     @abstractmethod
     def _some(self, samples: int) -> Indices | None:
@@ -168,8 +174,9 @@ class LeftPieces(Protocol):
 class Batches(BatchStream):
     """Iterator of (x [b, ...], y [b]) over the share of `rank`, epoch after epoch, on `device`.
 
-    b is `batch_size` but for the last batch of an epoch, which holds what is left. Endless, unless `epochs` says
-    how many passes; an empty share gives nothing. The order of an epoch depends on the shares alone.
+    b is `batch_size` but for the last batch of an epoch, which holds what is left, and the one before it, so that none
+    of several shares ends with a single sample (`paceline.core.samples.batch_cut`). Endless, unless `epochs` says how
+    many passes; an empty share gives nothing. The order of an epoch depends on the shares alone.
 
     After each epoch of its share come pieces of the same epochs that other workers have left, if `others` has any. A
     worker that is `back` has no share of its own any more: it takes pieces, of that share first.
@@ -200,6 +207,7 @@ class Batches(BatchStream):
         except IndexError as error:
             raise ConfigError(str(error)) from None
         self.shares = shares
+        self._divided = _are_several(shares)
         self.rank = rank
         self.epochs = epochs
         self.epoch = 0
@@ -211,7 +219,8 @@ class Batches(BatchStream):
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.share_size // self.batch_size)
+        threes = self._divided and self.batch_size == 2 and self.share_size % 2 and self.share_size > 1
+        return self.share_size // 2 if threes else -(-self.share_size // self.batch_size)
 
     def skip(self, batches: int) -> None:
         """As if the first `batches` had been handed out; to be called before any is."""
@@ -219,7 +228,7 @@ class Batches(BatchStream):
             self.epoch, rest = divmod(batches, self.steps_per_epoch)
             self.samples, self._epochs_behind = self.epoch * self.share_size, self.epoch
             for _ in range(rest):
-                self._some(self.batch_size)
+                self._some(self._cut(self.batch_size))
 
     def go_on(self, samples: int) -> None:
         """As if so many samples had been handed out; to be called before any is."""
@@ -249,6 +258,12 @@ class Batches(BatchStream):
             self.epoch += 1
         return part
 
+    def _cut(self, samples: int, *, of_all: bool = False) -> int:
+        left = self.share_size - self._at
+        if of_all:
+            left += ((self.epochs or self.epoch) - self.epoch - 1) * self.share_size
+        return batch_of(left, samples) if self._divided and left > samples else samples
+
     def _draw(self) -> Indices:
         return self._placed(self.shares.indices(self.rank, self.epoch))
 
@@ -268,7 +283,7 @@ class Batches(BatchStream):
         first = piece.epoch * self.shares.size(piece.rank)
         return self._order_of_piece[1][piece.start - first : piece.stop - first]
 
-    def extend(self, epochs: int | None) -> None:
+    def extend(self, epochs: int | None, *, anew: bool = False) -> None:
         if self.back and epochs is not None:  # it does again what it had done in its earlier incarnation
             self.epochs = (self.epochs or 0) + epochs
         else:
@@ -288,6 +303,15 @@ class Batches(BatchStream):
                 self._untrained.appendleft((own, there - part))
             self.trained_of[own] += part
             samples -= part
+
+
+def _are_several(shares: PartitionPlan) -> bool:
+    """Returns True if there are shares of several ranks."""
+    try:
+        shares.size(1)
+    except IndexError:
+        return False
+    return True
 
 
 def _joined(parts: list[Any]) -> Indices:

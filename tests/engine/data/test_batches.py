@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -114,10 +115,10 @@ def test_batches_arrive_on_the_gpu_wherever_the_samples_lie(home: str) -> None:
 def test_a_users_own_data_set_is_collated(kind: type[Squares]) -> None:
     data, shares = kind(10), make_partition("uniform", 10, 2)
     got = list(Batches(data, shares, 1, 2, epochs=1))
-    assert [tuple(x.shape) for x, _ in got] == [(2, 1), (2, 1), (1, 1)]
+    assert [tuple(x.shape) for x, _ in got] == [(2, 1), (3, 1)]
     assert [int(i) for _, y in got for i in y] == shares.indices(1, 0).tolist()
     assert all(torch.equal(x.flatten(), y.float() ** 2) for x, y in got)
-    assert getattr(data, "calls", 3) == 3
+    assert getattr(data, "calls", 2) == 2
 
 
 def test_a_users_items_must_be_pairs() -> None:
@@ -153,3 +154,34 @@ def test_only_the_end_of_the_last_epoch_makes_a_batch_smaller_than_was_asked_for
     batches = Batches(numbered(10), make_partition("uniform", 10, 1), 0, 4, epochs=2)
     taken = [batches.take(8) for _ in range(4)]
     assert [len(batch[1]) if batch else 0 for batch in taken] == [8, 8, 4, 0]
+
+
+def taken(batches: Batches, size: int) -> Iterator[int]:
+    """The lengths of batches whose size somebody else says: the loop over the end of an epoch."""
+    while (batch := batches.take(size)) is not None:
+        yield len(batch[1])
+
+
+@given(st.integers(4, 200), st.integers(2, 5), st.integers(2, 40), st.integers(1, 3))
+def test_no_share_ends_with_a_batch_of_one_sample(n: int, workers: int, size: int, epochs: int) -> None:
+    workers = min(workers, n // 2)
+    shares = make_partition("uniform", n, workers)
+    for rank in range(workers):
+        batches = Batches(numbered(n), shares, rank, size, epochs=epochs)
+        by_epoch = [len(y) for _, y in batches]
+        by_size = list(taken(Batches(numbered(n), shares, rank, size, epochs=epochs), size))
+        for found in (by_epoch, by_size):
+            assert sum(found) == epochs * shares.size(rank)
+            assert 1 < min(found) <= max(found) <= max(size, 3)
+        assert len(by_epoch) == epochs * batches.steps_per_epoch
+
+
+def test_a_resumed_share_goes_on_with_the_batches_that_it_would_have_had() -> None:
+    shares = make_partition("uniform", 98, 3)
+    whole = [len(y) for _, y in Batches(numbered(98), shares, 0, 16, epochs=2)]
+    assert whole == [16, 15, 2, 16, 15, 2]
+    for done in range(len(whole)):
+        resumed = Batches(numbered(98), shares, 0, 16)
+        resumed.skip(done)
+        resumed.extend(2)
+        assert [len(y) for _, y in resumed] == whole[done:]

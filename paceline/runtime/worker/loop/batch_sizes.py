@@ -39,7 +39,7 @@ class BatchSizes:
             return self.by_scheme
         size = allowance.size(self.by_scheme or own, begins=self._work.begins)
         self.spent = not size and allowance.ends_run
-        return size if self.by_scheme or size < own else None
+        return size if self.by_scheme or size != own else None
 
     def use(self, allowance: Allowance | None, own: int) -> None:
         """Notes that the next mini-batch, of the loop's `own` size, is bounded by `allowance`."""

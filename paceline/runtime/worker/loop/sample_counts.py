@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paceline.core.role import Role
+from paceline.core.samples.batch_cut import batch_of
 from paceline.core.samples.sample_budget import part
 
 
@@ -148,8 +149,10 @@ class InRounds:
         left = self._samples - clock.total
         if left <= 0:
             return 0
-        mine = min(batch, part(left, clock.workers) - clock.own)
-        return mine if mine > 0 else batch * begins
+        mine = part(left, clock.workers) - clock.own
+        if mine <= 0:
+            return batch * begins
+        return batch_of(mine, batch) if clock.workers > 1 else min(mine, batch)
 
     def trained(self, samples: int) -> None:
         """Does nothing: the clock has counted them."""
