@@ -95,6 +95,7 @@ class Ready:
     """Says that a worker is ready, and what it measured.
 
     length            parameters of the model; `fingerprint`: of their names and shapes
+    layout            names and shapes themselves, packed (`same_model.py`), for an error
     seconds_per_step  measured on this worker
     optimizer         recipe as JSON; that of rank 0 counts
     links             bytes a second from each server; 0 for one on the same host, empty if not measured
@@ -116,6 +117,7 @@ class Ready:
     ways: bounds.Names = ()
     by_rows: bool = False
     tensors: bounds.Counts = ()
+    layout: bounds.LongText = ""
 
     def __post_init__(self) -> None:
         finite(self, "seconds_per_step", "links", "links_max", "peers")

@@ -26,6 +26,7 @@ from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_gradients import FlatGradients, views_of
 from paceline.engine.model.lazy_load import LazyWeights, fit
 from paceline.engine.model.low_precision import LOW, LowPrecision
+from paceline.engine.model.plain_names import compared
 from paceline.engine.model.trainable import Rest, trained_of
 from paceline.engine.sparse.embedding_gradients import SparseParameters
 from paceline.engine.sparse.sparse_vector import AnyFlat, SparseFlat
@@ -119,7 +120,13 @@ class FlatModel(FlatGradients):
 
     def fingerprint(self) -> str:
         """Returns a text that is the same in two processes exactly when their vectors mean the same parameters."""
-        return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
+        layout = [(compared(name), shape) for name, shape in self.layout()]
+        return hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
+
+    def described(self) -> list[str]:
+        """Returns a line for each trained parameter, and for each tensor of the rest, as models are compared."""
+        trained = [f"{compared(name)} {list(shape)}" for name, shape in self.layout()]
+        return trained + [f"{name} {list(shape)} {dtype}, untrained" for name, dtype, shape in self.rest.layout()]
 
     @property
     def parameters(self) -> list[nn.Parameter]:

@@ -20,6 +20,7 @@ from torch.nn.parameter import is_lazy
 
 from paceline.core.errors import ConfigError
 from paceline.engine.model.low_precision import LOW
+from paceline.engine.model.plain_names import compared
 from paceline.engine.vectors.flat import Flat
 
 _WORD = 4  # bytes of a float32; the rest travels in a vector of them, each tensor padded to whole ones
@@ -85,8 +86,11 @@ class Rest:
 
     def fingerprint(self) -> str:
         """Returns a text that is the same in two processes exactly when what `show` gives means the same there."""
-        layout = [(name, str(t.dtype), tuple(t.shape)) for name, t in self._tensors()]
-        return hashlib.sha256(repr(layout).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
+
+    def layout(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Returns name, type and shape of each tensor."""
+        return [(compared(name), str(t.dtype), tuple(t.shape)) for name, t in self._tensors()]
 
     def show(self) -> Flat:
         """Returns a copy, in host memory."""

@@ -48,6 +48,7 @@ from paceline.core.fault_tolerance.snapshots import AHEAD, FORGET
 from paceline.core.sharding import Layout
 from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.plain_names import plain_state
 from paceline.engine.vectors.flat import Flat
 from paceline.live.control.handlers import PartyCallbacks
 from paceline.live.control.session import Session
@@ -244,7 +245,7 @@ class CheckpointWriter:
         counted = self._samples_of_workers(moment) if self._counts_workers else _samples_in(facts)
         samples = self._samples_of_loop(moment, workers) or counted
         samples = samples or max(self._samples, self._session.total_samples)
-        model = {name: tensor.clone().contiguous() for name, tensor in self._module.state_dict().items()}
+        model = {name: tensor.clone().contiguous() for name, tensor in plain_state(self._module).items()}
         written = {CHECKPOINT_ID: token_hex(8)}
         contents: dict[str, Iterable[bytes]] = {MODEL: [save(model, written)]}
         if "numbers" in facts:

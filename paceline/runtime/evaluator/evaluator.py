@@ -41,6 +41,7 @@ from paceline.core.coordination import loop_messages, party
 from paceline.core.errors import Diverged, PacelineError, PeerLost, Undone
 from paceline.core.sharding import NOWHERE
 from paceline.engine.model.batchnorm_stats import Buffers
+from paceline.engine.model.plain_names import plain_state
 from paceline.engine.vectors.flat import Flat, finite
 from paceline.live.control.session import Session
 from paceline.live.host_info import cores
@@ -71,7 +72,7 @@ def save_model(model: nn.Module, path: Path) -> None:
     # Written beside it and renamed: a reader sees the old file or the new one, and never half of one.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save_file({name: tensor.clone().contiguous() for name, tensor in model.state_dict().items()}, draft)
+        save_file({name: tensor.clone().contiguous() for name, tensor in plain_state(model).items()}, draft)
         os.replace(draft, path)
     except SafetensorError as error:
         raise _os_error(error) from None

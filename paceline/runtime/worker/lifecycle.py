@@ -18,6 +18,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.control_messages import Links
 from paceline.core.coordination.party import Party
+from paceline.core.coordination.same_model import packed
 from paceline.core.effects import EVERY_BIT, Mean
 from paceline.core.errors import Diverged, PeerLost, Stopped
 from paceline.core.paramserver.gradient_check import OFF
@@ -102,6 +103,7 @@ class WorkerLifecycle:
             by_rows=self._flat.by_rows,
             tensors=self._flat.tensors if self._recipe.optimizer.needs_tensors else (),
             ways=session.ways(),
+            layout=packed(self._flat.described()),
         )
         session.tell(ready)
         plan = session.expect(control.Plan)

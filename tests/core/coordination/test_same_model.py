@@ -7,11 +7,12 @@ import re
 import pytest
 
 from paceline.core.coordination.control_messages import Ready
-from paceline.core.coordination.same_model import other_model
+from paceline.core.coordination.same_model import NAMED_MAX, PACKED_MAX, other_model, packed
 
 
-def ready(recipe: str, length: int = 10) -> Ready:
-    return Ready(length=length, fingerprint=f"names/rest/{recipe[-8:]}", seconds_per_step=0.0, optimizer=recipe)
+def ready(recipe: str, length: int = 10, layout: str = "") -> Ready:
+    fingerprint = f"{layout[-8:]}/rest/{recipe[-8:]}"
+    return Ready(length=length, fingerprint=fingerprint, seconds_per_step=0.0, optimizer=recipe, layout=layout)
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,29 @@ def test_a_worker_that_does_not_fit_is_told_in_what(recipe: str, length: int, wo
 
 def test_one_that_fits_is_told_nothing() -> None:
     assert other_model(1, ready("{}"), ready("{}")) == ""
+
+
+LAYERS = [f"body.{i}.weight [4096, {i}]" for i in range(5000)]
+
+
+@pytest.mark.parametrize(
+    ("mine", "first", "words"),
+    [
+        (["a [2]", "b [3]"], ["a [2]", "b [4]"], "it has b [3] where worker 0 has b [4]"),
+        (["a [2]"], ["a [2]", "b [4]"], "it has no more where worker 0 has b [4]"),
+        (
+            LAYERS[:700],
+            [*LAYERS[:650], "head.weight [2, 2]"],
+            "it has body.650.weight [4096, 650] where",
+        ),
+        (["a\x1b[2J" + "b" * 999], ["a [2]"], f"it has a?[2J{'b' * (NAMED_MAX - 5)} where"),
+    ],
+)
+def test_the_first_difference_is_named(mine: list[str], first: list[str], words: str) -> None:
+    assert words in other_model(1, ready("{}", 10, packed(mine)), ready("{}", 12, packed(first)))
+
+
+@pytest.mark.parametrize("layout", ["no such text", "\u00e9", "x" * PACKED_MAX, packed(LAYERS)])
+def test_whatever_a_worker_sends_for_its_names_is_a_line(layout: str) -> None:
+    assert "trains another model" in other_model(1, ready("{}", 10, layout), ready("{}", 12, packed(["a [2]"])))
+    assert "trains another model" in other_model(1, ready("{}", 10, packed(["a [2]"])), ready("{}", 12, layout))
