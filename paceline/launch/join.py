@@ -52,6 +52,7 @@ from paceline.runtime.worker.ranks.first_rank import FirstRankPace, telling
 from paceline.runtime.worker.ranks.local_group import process_group
 from paceline.runtime.worker.ranks.meeting import RankMeeting, check_asked, check_recipe, meet
 from paceline.runtime.worker.ranks.other_rank import OtherRankPace
+from paceline.runtime.worker.shared_optimizer_state import say_dropped_of_ranks
 from paceline.runtime.worker.single_process import servers_needed, sit_alone
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer
 from paceline.runtime.worker.steps.random_generators import differ
@@ -235,6 +236,8 @@ def _join_with_ranks(
         spec, session = _sit(spec and dataclasses.replace(spec, device="cpu"), recipe, "cpu")
         try:
             recipe, behind = begin_at(whole.whole, recipe, spec, None)
+            if not behind.samples:
+                say_dropped_of_ranks(ranks.parts.optimizer, recipe, spec.servers)
             whole.show_all()
             with exit_if_too_late(spec.party):
                 pace = FirstRankPace(
@@ -269,7 +272,7 @@ def _begun(
 ) -> Pace:
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
-        recipe, behind = begin_at(module, recipe, spec, state)
+        recipe, behind = begin_at(module, recipe, spec, state, optimizer)
         with exit_if_too_late(spec.party):
             pace = Pace(
                 module,

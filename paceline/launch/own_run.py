@@ -17,6 +17,7 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop_state import LoadedState, marked
+from paceline.runtime.worker.shared_optimizer_state import state_at_join
 
 if TYPE_CHECKING:
     import torch
@@ -46,16 +47,24 @@ def progress_at(start: ResumePoint, rank: int, workers: int) -> ResumedProgress:
 
 
 def begin_at(
-    module: nn.Module, recipe: Recipe, spec: ProcessSpec, state: Mapping[str, Any] | None
+    module: nn.Module,
+    recipe: Recipe,
+    spec: ProcessSpec,
+    state: Mapping[str, Any] | None,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> tuple[Recipe, ResumedProgress]:
     """Loads the weights that a worker begins with, and returns the recipe of its run and its progress.
 
-    A checkpoint that the command names wins over `state`. Raises ConfigError for what cannot be read or does not fit.
+    A checkpoint that the command names wins over `state`, and both over what `optimizer` remembers. Raises
+    ConfigError for what cannot be read or does not fit.
     """
     start = start_of(spec, recipe)
     if state is None or start.folder is not None:
         start.load_into(module)
-        return recipe, progress_at(start, spec.who.index, spec.workers)
+        behind, given = progress_at(start, spec.who.index, spec.workers), None
+        if optimizer is not None and spec.who.index == 0 and start.folder is None:
+            recipe, given = state_at_join(module, optimizer, recipe, spec.servers, start.samples)
+        return recipe, dataclasses.replace(behind, of_servers=given)
     loaded = LoadedState(state, recipe, spec.who.index, spec.workers, spec.servers)
     loaded.load_into(module)
     return marked(recipe) if state["servers"] else recipe, loaded.progress()

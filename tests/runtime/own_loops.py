@@ -148,7 +148,7 @@ class LoopLauncher(ThreadLauncher):
         model, optimizer, recipe = self._made(spec)
         self.models[spec.who.index] = model
         try:
-            recipe, behind = begin_at(model, recipe, spec, self._states.get(spec.who.index))
+            recipe, behind = begin_at(model, recipe, spec, self._states.get(spec.who.index), optimizer)
         except ConfigError as error:
             self.ended.put(ProcessEnded(who=spec.who, why=f"{spec.party}: {error}"))
             return

@@ -69,6 +69,6 @@ def _differences(recipe: str, first: str) -> list[str]:
     """Returns the names of what two recipes say differently; none where they cannot be compared."""
     try:
         mine, theirs = json.loads(recipe), json.loads(first)
-        return sorted(name for name in mine if mine[name] != theirs.get(name))
+        return sorted(name for name in mine if name != "begun" and mine[name] != theirs.get(name))
     except (ValueError, AttributeError, TypeError, RecursionError):  # whatever a worker has sent
         return []

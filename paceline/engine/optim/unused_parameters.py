@@ -18,8 +18,8 @@ from paceline.core.spans import Spans, common, merged
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
 
-_STEP = "step"
-_STEP_FROM = "step from "
+STEP = "step"
+STEP_FROM = "step from "
 """`step from N` is the count of steps of the piece that begins at N, where there are several pieces."""
 
 
@@ -141,13 +141,13 @@ class Pieces:
             found = next(v for v in values if v is not None)
             if not isinstance(found, Tensor):
                 continue
-            if name == _STEP:
+            if name == STEP:
                 whole[name] = torch.stack([v for v in values if v is not None]).max()
             else:
                 whole[name] = torch.cat([self._of(i, v, found) for i, v in enumerate(values)])
         # Pieces have made different numbers of steps; the vectors cannot say so, and Adam's correction needs them.
-        steps = (float(state.get(_STEP, 0.0)) for state in states)
-        return whole | {f"{_STEP_FROM}{start}": n for start, n in zip(self._starts, steps, strict=True)}
+        steps = (float(state.get(STEP, 0.0)) for state in states)
+        return whole | {f"{STEP_FROM}{start}": n for start, n in zip(self._starts, steps, strict=True)}
 
     def _of(self, i: int, v: Tensor | None, like: Tensor) -> Tensor:
         """Returns a vector of piece `i`, zeros where there is none."""
@@ -155,9 +155,9 @@ class Pieces:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Goes on where `state()` was taken, with the pieces that there were then."""
-        vectors = {k: v for k, v in state.items() if isinstance(v, Tensor) and not k.startswith(_STEP_FROM)}
+        vectors = {k: v for k, v in state.items() if isinstance(v, Tensor) and not k.startswith(STEP_FROM)}
         whole = {k: v.detach().clone() for k, v in vectors.items()}
-        steps = {int(k.removeprefix(_STEP_FROM)): float(v) for k, v in state.items() if k.startswith(_STEP_FROM)}
+        steps = {int(k.removeprefix(STEP_FROM)): float(v) for k, v in state.items() if k.startswith(STEP_FROM)}
         if not steps:
             self._optimizer.state[self._parameters[0]] = whole
         elif vectors:
@@ -168,8 +168,8 @@ class Pieces:
             # The vectors are one piece at first; cutting it gives each piece its part of them.
             self._become(sorted({*steps, *self._groups}))
             for p, start in zip(self._parameters, self._starts, strict=True):
-                if _STEP in vectors:
-                    self._optimizer.state[p][_STEP] = vectors[_STEP].new_tensor(steps.get(start, 0.0))
+                if STEP in vectors:
+                    self._optimizer.state[p][STEP] = vectors[STEP].new_tensor(steps.get(start, 0.0))
 
     # ---- pieces ------------------------------------------------------------------------------------------
     @property

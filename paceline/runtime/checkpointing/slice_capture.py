@@ -14,7 +14,7 @@ the same round.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -110,16 +110,27 @@ class Captures:
             return  # another capture was begun, or none is wanted any more
         of_each = [set(state.vectors) for state in self._kept.values()]
         # In a checkpoint all vectors are as long as the model.
-        names = set.intersection(*of_each) if self._purpose == CHECKPOINT else set.union(*of_each)
+        names = common_names(of_each) if self._purpose == CHECKPOINT else set.union(*of_each)
         self._shown = [kept(self._purpose, STATE), *(kept(self._purpose, name) for name in names)]
         for name in names:
             self._node.published[kept(self._purpose, name)] = functools.partial(self._vector, name)
-        facts = {at: publish_state(of.facts, names & of.vectors.keys(), NOTHING) for at, of in self._kept.items()}
+        shown = {at: names if self._purpose == CHECKPOINT else names & of.vectors.keys() for at, of in slices.items()}
+        facts = {at: publish_state(of.facts, shown[at], NOTHING) for at, of in slices.items()}
         self._node.published[kept(self._purpose, STATE)] = facts.__getitem__
 
     def _vector(self, name: str, at: int) -> Any:
-        """Returns one kept vector of slice `at`, read back from disk if it lies there."""
-        return unspooled(self._kept[at].vectors[name])
+        """Returns one kept vector of slice `at`, read back from disk if it lies there; zeros of what its rule does not
+        remember yet."""
+        vectors = self._kept[at].vectors
+        return unspooled(vectors[name]) if name in vectors else vectors[WEIGHTS] * 0.0
+
+
+def common_names(of_each: Iterable[Collection[str]]) -> set[str]:
+    """Returns the vectors that a model has whose slices have these: what the role of each slice keeps, and what the
+    rule of any remembers. A rule that has made no step yet, since no gradient came, remembers zeros."""
+    found = [set(names) for names in of_each]
+    of_rules = {name for name in set.union(*found) if not name.startswith(f"{ROLE}.")}
+    return of_rules | set.intersection(*found)
 
 
 def _version(hosted: ServedSlice) -> int | None:

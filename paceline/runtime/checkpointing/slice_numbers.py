@@ -27,6 +27,7 @@ def of_model(numbers: Numbers, of_each: Sequence[Numbers], layout: Layout, lengt
     """
     found = {name: value for name, value in numbers.items() if not name.startswith((_TENSOR, _PIECE))}
     in_pieces = any(name.startswith(_PIECE) for own in of_each for name in own)
+    in_pieces |= len({own.get(_STEP, 0.0) for own in of_each}) > 1  # a slice that no gradient came for has made fewer
     for own, part in zip(of_each, layout.slices, strict=True):
         if in_pieces and f"{_PIECE}0" not in own:  # this one is a single piece
             own = own | {f"{_PIECE}0": own.get(_STEP, 0.0)}

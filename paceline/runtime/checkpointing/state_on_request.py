@@ -30,7 +30,14 @@ from paceline.live.node.hosted_slice import ServedSlice
 from paceline.live.node.node import Node
 from paceline.live.node.published_state import STATE
 from paceline.live.state.slice_state import fetch, kept, publish_state
-from paceline.runtime.checkpointing.slice_capture import NOTHING, on_one_scale, role_of_model, state_to_keep
+from paceline.runtime.checkpointing.slice_capture import (
+    NOTHING,
+    WEIGHTS,
+    common_names,
+    on_one_scale,
+    role_of_model,
+    state_to_keep,
+)
 from paceline.runtime.checkpointing.slice_numbers import of_model, of_slice
 
 LOADED, TAKEN = "loaded", "taken"
@@ -80,20 +87,28 @@ def _of(rank: int) -> str:
 def read_servers(node: Node, rank: int, layout: Layout, tensors: Sequence[int]) -> ServerState:
     """Returns the state of all servers, as worker `rank`. Raises PeerLost or TimedOut.
 
-    `tensors`: lengths of the model's tensors. A vector that not every slice has yet is left out.
+    `tensors`: lengths of the model's tensors. What the rule of a slice does not remember yet is zero; what the role of
+    one does not keep is left out.
     """
     states: dict[int, SliceState] = {}
     for shard in sorted(set(layout.holders)):
         own = layout.of(shard)
         states |= zip(own, fetch(node, party.server(shard), range(len(own)), _of(rank)), strict=True)
     each = [states[number] for number in range(len(layout.slices))]
-    names = set.intersection(*(set(state.vectors) for state in each))
-    vectors = {name: torch.cat([_copy(state.vectors[name]) for state in each]) for name in sorted(names)}
+    vectors = {
+        name: torch.cat([vector_of(state, name) for state in each])
+        for name in sorted(common_names(state.vectors for state in each))
+    }
     numbers_of = [state.facts["numbers"] for state in each]
     numbers = dict(numbers_of[0])
     on_one_scale(vectors, numbers, numbers_of, layout.slices)
     of_role = role_of_model(vectors, [state.facts for state in each], layout.slices)
     return ServerState(vectors, of_model(numbers, numbers_of, layout, tensors), of_role)
+
+
+def vector_of(state: SliceState, name: str) -> Tensor:
+    """Returns a vector of the state as a tensor of its own; zeros where the rule remembers nothing yet."""
+    return _copy(state.vectors[name]) if name in state.vectors else torch.zeros(len(state.vectors[WEIGHTS]))
 
 
 def _copy(v: Any) -> Tensor:

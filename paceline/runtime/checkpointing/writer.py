@@ -23,7 +23,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -58,7 +58,7 @@ from paceline.live.state.slice_state import CAPTURE, CHECKPOINT, LOCK_STEP, VERS
 from paceline.runtime.checkpointing.background_capture import BackgroundCapture
 from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
-from paceline.runtime.checkpointing.slice_capture import WEIGHTS, on_one_scale, role_of_model
+from paceline.runtime.checkpointing.slice_capture import WEIGHTS, common_names, on_one_scale, role_of_model
 from paceline.runtime.checkpointing.slice_numbers import of_model
 from paceline.runtime.checkpointing.worker_position import AT_ONCE
 from paceline.runtime.checkpointing.worker_state import BUFFERS, by_round
@@ -378,6 +378,7 @@ class CheckpointWriter:
         self._request.check(each)
         facts: Facts = json.loads(min(shown))  # not one of `each`: it is changed, and compared with them
         facts["numbers_of"], facts["roles"] = [of["numbers"] for of in each], each
+        facts["vectors"] = sorted(common_names(of["vectors"] for of in each))
         # Leased samples count as done that are in the slice which reports them, the first one of the first server.
         facts["tables"] = kept_tables([of["tables"] for of in each], self._layout.of(FIRST.index)[0])
         del facts[CAPTURE]
@@ -455,7 +456,12 @@ class CheckpointWriter:
         """Returns vectors as long as the model, by name; {} where each worker has a model of its own."""
         facts = moment.facts
         to = facts.get("lead", SERVERS)
-        vectors = {name: self._numbers(to, name) for name in facts.pop("vectors", ())}
+        names = facts.pop("vectors", ())
+        if to is SERVERS and names:
+            has = [set(of["vectors"]) for of in facts["roles"]]
+            vectors = {name: self._of_slices(name, [name in own for own in has]) for name in names}
+        else:
+            vectors = {name: self._numbers(to, name) for name in names}
         if self._servers:
             each = facts.pop("numbers_of")
             on_one_scale(vectors, facts["numbers"], each, self._layout.slices)
@@ -475,6 +481,22 @@ class CheckpointWriter:
             except PeerLost:  # half of what it remembers is worth nothing
                 continue
         return found
+
+    def _of_slices(self, name: str, has: Sequence[bool]) -> Tensor:
+        """Returns a vector of all slices; zeros where a server has none, since its rule has made no step yet."""
+        if all(has):
+            return self._numbers(SERVERS, name)
+        whole = torch.zeros(self._layout.length)
+        for shard in range(self._servers):
+            own = self._layout.of(shard)
+            if own and has[own[0]]:
+                shown = self._node.read_several(
+                    party.server(shard), [(kept(CHECKPOINT, name), at) for at in range(len(own))]
+                )
+                for number, of in zip(own, shown, strict=True):
+                    v: Any = of.v
+                    v.copy_into(whole[self._layout.slices[number]])
+        return whole
 
     def _numbers(self, to: Any, name: str) -> Tensor:
         v: Any = self._node.read_published(to, kept(CHECKPOINT, name)).v

@@ -79,6 +79,7 @@ from paceline.runtime.checkpointing.state_on_request import StatesOnRequest, say
 from paceline.runtime.kvstore.table import open_table
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
+from paceline.runtime.spec.who_updates import servers_update
 from paceline.runtime.worker.steps.lr_watch import heard, median_of
 
 INITIAL = "initial weights"
@@ -114,7 +115,11 @@ def serve(spec: ProcessSpec, session: Session, start: ResumePoint | None = None)
         for rank in sorted(session.departed):  # they may come later
             session.node.gone(rank)
     session.took_up()
-    if recipe.loaded and not store and not spec.incarnation:
+    if (
+        (recipe.loaded or (recipe.begun and servers_update(recipe.make_scheme(), plan.servers)))
+        and not store
+        and not spec.incarnation
+    ):
         shard.take_loaded()
     session.serve(None if store else shard)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -31,7 +31,8 @@ class Recipe:
     rate_factors: by phase of the scheme, what updates multiply the optimizer's rate with (`rate_scale.py`).
     rate_why: the reason for that, which the user reads.
     store: set where the servers hold keys and values instead of a model.
-    loaded: worker 0 has loaded a state, and servers take their part of it.
+    loaded: all workers have loaded a state, and servers take their part of it.
+    begun: worker 0's optimizer remembers earlier steps; it may be the only one.
     """
 
     scheme: str
@@ -46,6 +47,7 @@ class Recipe:
     robust: RobustPolicy = field(default_factory=RobustPolicy)
     store: StoreSpec | None = None
     loaded: bool = False
+    begun: bool = False
 
     def make_scheme(self) -> Scheme:
         """Returns the scheme with its parameters. Raises ConfigError for an unknown scheme or a bad parameter."""
@@ -94,8 +96,11 @@ class Recipe:
         return msgspec.json.decode(text, type=cls)
 
     def digest(self) -> str:
-        """Returns 16 hexadecimal digits of the SHA-256 of the recipe, by which workers are compared."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()[:16]
+        """Returns 16 hexadecimal digits of the SHA-256 of the recipe, by which workers are compared.
+
+        `begun` may differ: the others take over what worker 0 has loaded.
+        """
+        return hashlib.sha256(replace(self, begun=False).to_json().encode()).hexdigest()[:16]
 
 
 def coordinator_role(plan: Plan, place: RoleContext) -> Role:

@@ -42,6 +42,7 @@ from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance, Clock, InRounds
 from paceline.runtime.worker.loop.step_runner import StepRunner
 from paceline.runtime.worker.preemption_notice import PreemptionNotice
+from paceline.runtime.worker.shared_optimizer_state import SharedOptimizerState
 from paceline.runtime.worker.step_samples import StepSamples
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.lr_watch import LrFollower
@@ -88,6 +89,7 @@ class Worker:
     def stop_watching(self) -> None:
         """Gives signals, optimizer and model back to the loop."""
         self.notice.close()
+        self.lifecycle.optimizer_state.end()
         self.samples.end()
         self.steps.detach()
         self.guard.end()
@@ -140,7 +142,8 @@ def _joined(
         PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
     )
     statistics = WorkerStatistics(session, model.buffers, spec.workers, lambda: counts.samples)
-    lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, statistics)
+    optimizer_state = SharedOptimizerState(session, recipe, spec.servers, model.flat, optimizer, model.update)
+    lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, statistics, optimizer_state)
     if behind.masters is not None and not session.late:
         model.flat.load(Flat.wrap(behind.masters))
     plan = lifecycle.join(model.update, measure, behind.clock, behind.samples, behind.of_servers)
@@ -174,6 +177,7 @@ def _joined(
     worker = Worker(
         run, model, counts, sizes, feed, samples, steps, end, positions, lifecycle, statistics, guard, watch, notice
     )
+    optimizer_state.begin(plan, lambda: model.work.begins and session.node.role.whole)
     session.reports.begin(worker.progress)
     steps.begin()
     return worker

@@ -41,6 +41,7 @@ from paceline.runtime.server.server import INITIAL
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.batchnorm_average import WorkerStatistics
+from paceline.runtime.worker.shared_optimizer_state import SharedOptimizerState
 from paceline.runtime.worker.steps.untrained_state import SharedRest
 
 
@@ -48,10 +49,16 @@ class WorkerLifecycle:
     """Holds a worker's part in its run, from its first message to its last."""
 
     def __init__(
-        self, spec: ProcessSpec, session: Session, recipe: Recipe, flat: FlatModel, statistics: WorkerStatistics
+        self,
+        spec: ProcessSpec,
+        session: Session,
+        recipe: Recipe,
+        flat: FlatModel,
+        statistics: WorkerStatistics,
+        optimizer_state: SharedOptimizerState,
     ) -> None:
         self._spec, self._session, self._recipe = spec, session, recipe
-        self._flat, self._statistics = flat, statistics
+        self._flat, self._statistics, self.optimizer_state = flat, statistics, optimizer_state
         self._node = session.node
         self._scheme = recipe.make_scheme()
         self._rank = spec.who.index
@@ -128,6 +135,10 @@ class WorkerLifecycle:
         absent = self._session.departed
         if self._rank and 0 not in absent:
             self._rest.take(0)
+            self.optimizer_state.take(plan)
+        elif not self._rank:
+            self.optimizer_state.show()
+        self.optimizer_state.give_rule(self._samples_seen)
         # Worker 0's weights become everybody's: a mean in which nobody else counts.
         counts, everybody = float(self._rank == 0), tuple(rank for rank in range(plan.workers) if rank not in absent)
         first = self._node.mean(Mean(self._flat.weights(), everybody, INITIAL, counts, EVERY_BIT))
@@ -261,6 +272,7 @@ class WorkerLifecycle:
         self._statistics.take_final(holder)
         model_of = self._scheme.model_of(self._spec.servers)
         final = final_model(self._session, model_of, holder, self._spec.workers)
+        self.optimizer_state.take_final()
         if finite(final):
             self._flat.load(final)
         elif not self._session.has(party.EVALUATOR):

@@ -37,8 +37,9 @@ def test_where_servers_update_the_optimizer_stays_empty(scheme: str) -> None:
     model = toy_model()
     optimizer = adam(model)
     with paceline.join(model, optimizer, scheme=scheme) as pace:
-        plain_steps(pace, model, toy_data())
-    assert not optimizer.state
+        steps = plain_steps(pace, model, toy_data())
+        assert not optimizer.state
+    assert all(optimizer.state[p]["step"] == steps for p in model.parameters())
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "esync", "localsgd"])  # alone, bsp has no servers

@@ -19,7 +19,9 @@ def test_who_comes_while_the_run_ends_takes_part_and_leaves_as_the_others_do(mon
     outcomes: list[Any] = [Stopped("epochs"), "a role"]
     session = MagicMock()
     monkeypatch.setattr(lifecycle, "come_late", Mock(side_effect=outcomes))
-    lifecycle.WorkerLifecycle(Mock(device="cpu"), session, Mock(), FLAT, MagicMock())._come_late(Mock(), Mock())
+    lifecycle.WorkerLifecycle(Mock(device="cpu"), session, Mock(), FLAT, MagicMock(), MagicMock())._come_late(
+        Mock(), Mock()
+    )
     assert session.enter.call_args.args[0] == "a role"
 
 
@@ -31,6 +33,6 @@ def test_who_comes_late_waits_for_a_server_that_is_replaced_meanwhile(
     session.node.calls.retries = False
     retries: list[Any] = []
     monkeypatch.setattr(lifecycle, "come_late", lambda *_: retries.append(session.node.calls.retries))
-    member = lifecycle.WorkerLifecycle(spec, session, Mock(), FLAT, MagicMock())
+    member = lifecycle.WorkerLifecycle(spec, session, Mock(), FLAT, MagicMock(), MagicMock())
     member._come_late(plan, Mock())
     assert retries == [replaced], "the model is asked of servers before there is a role"
