@@ -73,6 +73,7 @@ class SGP(Scheme):
     workers_differ = True
 
     total_is_exact = False  # no message counts the samples of all
+    equal_rounds = False  # one may be rounds ahead of another, so the coordinator divides what is left
 
     @property
     def lock_step(self) -> bool:

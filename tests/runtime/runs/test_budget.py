@@ -17,10 +17,9 @@ from tests.runtime.conftest import Runner
 from tests.runtime.one_process import config_for
 
 SAMPLES = 1437  # of the digits
-ROUND = {"esync": 3 * 20 * 32, "sgp": 3 * 32}
-"""Samples of a round, where the last one is not cut to what is left: the slowest worker ends it in `esync`, and under
-`sgp` a worker takes the others' batches to be as large as its own. Elsewhere nothing is trained beyond the epochs but
-what rounding up does, less than a sample a worker."""
+ROUND = {"esync": 3 * 20 * 32}
+"""Samples of a round, where the last one is not cut to what is left: the slowest worker ends it in `esync`. Elsewhere
+nothing is trained beyond the epochs but what rounding up does, less than a sample a worker."""
 INEVITABLE = {"eamsgd, synchronous": 3 * 10 * 32, "diloco, streaming": 3 * 4 * 32}
 """What is asked for before an exchange, come what may: ten single gradients, or steps while a mean is under way."""
 ROWS: dict[str, dict[str, Any]] = {
