@@ -3,17 +3,17 @@
     trained    parameters that require a gradient and that the optimizer holds: exchanged and updated
     rest       all other parameters and the buffers: everybody begins with worker 0's, and later each keeps its own
 
-The rest travels once, as bytes, so it may be of any type.
+The rest travels once, as bytes, so it may be of any type. Nobody keeps a copy.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -21,9 +21,7 @@ from torch.nn.parameter import is_lazy
 from paceline.core.errors import ConfigError
 from paceline.engine.model.low_precision import LOW
 from paceline.engine.model.plain_names import compared
-from paceline.engine.vectors.flat import Flat
-
-_WORD = 4  # bytes of a float32; the rest travels in a vector of them, each tensor padded to whole ones
+from paceline.engine.model.tensor_bytes import TensorPart, parts_of, put_together, write_bytes
 
 
 def trained_of(module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> dict[str, nn.Parameter]:
@@ -65,74 +63,73 @@ def in_order(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class RestPart:
+    """Names a part of what is not trained: part `number` of the tensor at `path` in the module."""
+
+    path: str
+    number: int
+
+
 class Rest:
-    """Reads and writes all of `module` but what is `trained`."""
+    """Reads and writes all of `module` but what is `trained`, part by part (`paceline.engine.model.tensor_bytes`).
+
+    kept: tensors that have no numbers that could be read; they stay each worker's own.
+    """
 
     def __init__(self, module: nn.Module, trained: Mapping[str, nn.Parameter]) -> None:
         self._module = module
-        self._trained = {id(p) for p in trained.values()}
+        own = {id(p) for p in trained.values()}
+        named = [(name, p) for name, p in module.named_parameters() if id(p) not in own] + [*module.named_buffers()]
+        self.parts = [RestPart(name, i) for name, t in named for i in range(len(parts_of(t)))]
+        self.kept = [compared(name) for name, t in named if not parts_of(t)]
 
-    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Yields name and tensor of each, as they are now.
+    def found(self, part: RestPart) -> TensorPart:
+        """Returns a part as it is now: somebody may have put another buffer in its place."""
+        return parts_of(self._owner(part))[part.number]
 
-        Tensors without plain memory of their own stay each worker's.
-        """
-        for name, p in self._module.named_parameters():
-            if id(p) not in self._trained and is_plain(p):
-                yield name, p.detach()
-        for name, buffer in self._module.named_buffers():
-            if is_plain(buffer):
-                yield name, buffer
+    def _owner(self, part: RestPart) -> Tensor:
+        return functools.reduce(getattr, part.path.split("."), self._module)  # type: ignore[return-value]
 
     def fingerprint(self) -> str:
-        """Returns a text that is the same in two processes exactly when what `show` gives means the same there."""
+        """Returns a text that is the same in two processes exactly when their parts mean the same."""
         return hashlib.sha256(repr(self.layout()).encode()).hexdigest()[:16]
 
     def layout(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Returns name, type and shape of each tensor."""
-        return [(compared(name), str(t.dtype), tuple(t.shape)) for name, t in self._tensors()]
+        """Returns name, type and shape of each part, and for one of a sparse tensor the shape of that."""
+        found = [(part, self.found(part)) for part in self.parts]
+        return [
+            (
+                compared(part.path) + at.name,
+                str(at.tensor.dtype),
+                tuple((at.tensor if at.in_place else self._owner(part)).shape),
+            )
+            for part, at in found
+        ]
 
-    def show(self) -> Flat:
-        """Returns a copy, in host memory."""
-        parts = [np.zeros(0, np.uint8)]
-        for _, t in self._tensors():
-            data = t.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-            parts += [data, np.zeros(-len(data) % _WORD, np.uint8)]
-        return _as_numbers(np.concatenate(parts))
+    def load(self, part: RestPart, shape: Sequence[int], pieces: Iterable[tuple[int, Tensor]]) -> Tensor | None:
+        """Writes bytes of another process into a part, which gets this shape; each with the byte where it begins.
 
-    def load(self, shown: Flat) -> None:
-        """Takes over what `show` gave in another process.
-
-        Raises ValueError for what a module with another rest has shown.
+        Returns the numbers where they are not in place yet (`put`). Raises ValueError for a shape that it cannot have.
         """
-        data, at = torch.from_numpy(_as_bytes(shown)), 0
-        with torch.no_grad():
-            for _, t in self._tensors():
-                nbytes = t.numel() * t.element_size()
-                t.copy_(data[at : at + nbytes].clone().view(t.dtype).view(t.shape))
-                at += nbytes + -nbytes % _WORD
-        if at != len(data):
-            raise ValueError(f"{len(data)} bytes for {at} bytes of untrained parameters and buffers")
+        at, owner = self.found(part), self._owner(part)
+        into = at.tensor
+        if not at.in_place:
+            into = torch.empty(tuple(shape), dtype=into.dtype, device=into.device)
+        elif tuple(shape) != tuple(into.shape):  # an observer of quantization knows its channels after its first batch
+            if at.tensor is not owner:
+                raise ValueError(f"{part.path} of shape {tuple(shape)} for {tuple(into.shape)}")
+            owner.data = into = torch.empty(tuple(shape), dtype=into.dtype, device=into.device)
+        for start, data in pieces:
+            write_bytes(into, start, data)
+        return None if at.in_place else into
 
+    def put(self, path: str, parts: Sequence[Tensor]) -> None:
+        """Puts parts together that are not in place."""
+        put_together(self._owner(RestPart(path, 0)), parts)
 
-def digest(shown: Flat) -> Flat:
-    """Returns a short vector that is the same for the same numbers: 32 bytes of SHA-256."""
-    return _as_numbers(np.frombuffer(bytearray(hashlib.sha256(_as_bytes(shown)).digest()), np.uint8))
-
-
-def same(one: Flat, other: Flat) -> bool:
-    """Returns True if both have the same bits."""
-    return bool(np.array_equal(_as_bytes(one), _as_bytes(other)))
-
-
-def _as_numbers(data: Any) -> Flat:
-    """Returns bytes of tensors as a vector of float32, whose values mean nothing: it only carries the bytes."""
-    return Flat.copy_of(torch.from_numpy(data.view(np.float32)))
-
-
-def _as_bytes(shown: Flat) -> Any:
-    """Does the inverse of `_as_numbers`."""
-    return shown.value().numpy().view(np.uint8)
+    def loaded(self) -> None:
+        """Notes that something was loaded; here nobody else holds it."""
 
 
 def is_plain(t: Tensor) -> bool:

@@ -34,7 +34,6 @@ from paceline.engine.sharded.blocks import PartLayout, local_of
 from paceline.engine.sharded.local_parts import GRADIENTS, REST, WEIGHTS, LocalParts
 from paceline.engine.sharded.local_state import LocalState
 from paceline.engine.sparse.sparse_vector import AnyFlat
-from paceline.engine.vectors.flat import Flat
 
 _version_of = attrgetter("_version")
 
@@ -344,8 +343,7 @@ class _SharedByRanks(Rest):
         super().__init__(module, trained)
         self._spread = spread
 
-    def load(self, shown: Flat) -> None:
-        super().load(shown)
+    def loaded(self) -> None:
         self._spread()
 
 

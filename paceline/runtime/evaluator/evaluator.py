@@ -58,6 +58,7 @@ from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.batchnorm_average import statistics_of
+from paceline.runtime.worker.steps.untrained_state import RestReader
 
 DIVERGED = "the model has diverged: it has NaN or infinity"
 WAY_OUT = "lower --lr or give --clip-norm"
@@ -129,8 +130,17 @@ class Evaluator:
             optimizer=self._subject.optimizer,
             fence=self._fence,
         )
+        self._take_rest()
         session.expect(control.Go)
         session.reports.begin()
+
+    def _take_rest(self) -> None:
+        """Takes what is not trained from the first worker that answers, as the workers take it from worker 0."""
+        reader = RestReader(self._session, self._flat.rest)
+        for rank in self._here:
+            with contextlib.suppress(PeerLost):
+                reader.take(rank)
+                return
 
     def _reach_others(self) -> None:
         """Connects to servers and workers. A later incarnation connects to all that are present, since none of them

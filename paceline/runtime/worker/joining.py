@@ -152,7 +152,6 @@ def _joined(
     sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
     _report_waits(session)
     run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
-    lifecycle.begin()
     behind = _remember(run, behind, capture, positions, flat)
     end = RunEnd(run, counts, sizes)
     feed = BatchFeed(

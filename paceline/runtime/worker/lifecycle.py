@@ -236,10 +236,6 @@ class WorkerLifecycle:
             session.meet_workers()
         return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()
 
-    def begin(self) -> None:
-        """Frees what only the time before training needs."""
-        self._rest.begin()
-
     # ---- leaving -----------------------------------------------------------------------------------------
     def leave(self, reason: str, *, drained: bool = False) -> None:
         """Takes no further part, and loads the final model, once nobody trains any more.

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from paceline.core.errors import ConfigError
-from paceline.engine.model.trainable import Rest, digest, same, trained_of
+from paceline.engine.model.trainable import Rest, trained_of
 
 
 def network() -> nn.Module:
@@ -27,32 +27,37 @@ def test_trained_is_what_requires_a_gradient_and_is_in_the_optimizer() -> None:
     assert list(trained_of(module, optimizer)) == ["0.weight", "2.weight"]
 
 
-def test_the_rest_comes_over_bit_by_bit_whatever_its_type() -> None:
-    def made(seed: int) -> nn.Module:
-        torch.manual_seed(seed)
-        module = network()
-        module.register_buffer("flags", torch.rand(5) > 0.5)
-        module.register_buffer("waves", torch.randn(3, dtype=torch.complex64))
-        module.register_buffer("nothing", torch.zeros(0))
-        module.register_parameter("low", nn.Parameter(torch.randn(3).bfloat16(), requires_grad=False))
-        module[1].running_mean.normal_()
-        module[1].running_var[0] = float("nan")
-        return module
+def test_the_rest_is_named_part_by_part_and_what_cannot_be_read_stays() -> None:
+    module = network()
+    module.register_buffer("graph", torch.eye(3).to_sparse())
+    module.register_buffer("later", torch.zeros(3, device="meta"))
+    rest = Rest(module, trained_of(module))
+    assert [name for name, _, _ in rest.layout()] == [
+        "0.bias",
+        "graph.indices",
+        "graph.values",
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    ]
+    assert rest.kept == ["later"]
+    assert (
+        rest.fingerprint() == Rest(module, trained_of(module)).fingerprint() != Rest(nn.Linear(2, 2), {}).fingerprint()
+    )
 
-    one, other = made(1), made(2)
-    mine, yours = Rest(one, trained_of(one)), Rest(other, trained_of(other))
-    assert mine.fingerprint() == yours.fingerprint()
-    assert not same(digest(mine.show()), digest(yours.show()))
-    yours.load(mine.show())
-    assert same(mine.show(), yours.show())
-    assert same(digest(mine.show()), digest(yours.show()))
-    for name, t in other.state_dict().items():
-        if name not in trained_of(one):
-            assert torch.equal(t.nan_to_num(), one.state_dict()[name].nan_to_num()), name
-    assert not torch.equal(one[0].weight, other[0].weight)
-    assert Rest(nn.Linear(2, 2), {}).fingerprint() != mine.fingerprint()
-    with pytest.raises(ValueError, match="for 24 bytes of untrained parameters and buffers"):
-        Rest(nn.Linear(2, 2), {}).load(mine.show())
+
+def test_a_part_gets_the_shape_that_it_has_elsewhere_but_for_one_that_shares_memory() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("found", torch.zeros(0))
+    module.register_buffer("shared", torch.zeros(1).expand(4))
+    rest = Rest(module, trained_of(module))
+    found, shared = rest.parts
+    rest.load(found, [3], [(0, torch.tensor([1.0, 2.0, 3.0]).view(torch.uint8))])
+    assert module.get_buffer("found").tolist() == [1.0, 2.0, 3.0]
+    rest.load(shared, [1], [(0, torch.tensor([7.0]).view(torch.uint8))])
+    assert module.get_buffer("shared").tolist() == [7.0] * 4
+    with pytest.raises(ValueError, match=r"shared of shape \(2,\) for \(1,\)"):
+        rest.load(shared, [2], [])
 
 
 def _expanded() -> nn.Module:

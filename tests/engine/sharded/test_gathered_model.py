@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import pytest
@@ -139,10 +138,10 @@ def test_weights_that_are_shown_are_gone_after_the_context() -> None:
 
 
 def test_what_is_not_trained_goes_to_all_ranks_when_it_is_loaded() -> None:
-    parts, whole, _, plain = ranks_of(*CASES["fully_shard"])
-    other = copy.deepcopy(plain.module)
-    other[1].running_mean.fill_(0.25)
-    whole.rest.load(FlatModel(other).rest.show())
+    parts, whole, _, _ = ranks_of(*CASES["fully_shard"])
+    mean = next(part for part in whole.rest.parts if part.path == "1.running_mean")
+    whole.rest.load(mean, [5], [(0, torch.full((5,), 0.25).view(torch.uint8))])
+    whole.rest.loaded()
     assert [one.rest["1.running_mean"].tolist() for one in parts] == [[0.25] * 5] * 2
 
 
