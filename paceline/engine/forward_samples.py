@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -42,7 +42,10 @@ class ForwardSamples:
     has_gradient  returns True if backward has left a gradient that no step has taken
     wanted        returns True while the samples of the loop are to be counted here
     samples_of    counts a call in place of the length of its first tensor
+    batch         returns the number of the batch that the loop is at; 0 where it has batches of its own
     """
+
+    batch: Callable[[], int] = staticmethod(lambda: 0)
 
     def __init__(
         self,
@@ -55,7 +58,9 @@ class ForwardSamples:
         self._has_gradient, self.wanted, self._samples_of = has_gradient, wanted, samples_of
         self.by_user = samples_of is not None
         self._numbers = itertools.count()
-        self._counted: dict[int, tuple[int, Any]] = {}  # by the number of a call: its micro-batch, its samples
+        # By the number of a call: its micro-batch, its samples, the number of its batch.
+        self._counted: dict[int, tuple[int, Any, int]] = {}
+        self._called = set[int]()  # the batches in which the model was called
         self._micro_batch = 0
         self._passed = False  # has a backward pass come through a call since the last call?
         called = list(_called(module))
@@ -95,28 +100,55 @@ class ForwardSamples:
         nodes = _nodes_of(output)
         what = "no backward pass came through what it returned" if nodes else "it returned no tensor with a gradient"
         self._why = f"{self.names} was called in it, but {what}"
-        number = next(self._numbers)
+        number, batch = next(self._numbers), self.batch()
+        self._called.add(batch)
         for node in nodes[:OUTPUTS_MAX]:
-            node.register_prehook(functools.partial(self._reached, number, samples))
+            node.register_prehook(functools.partial(self._reached, number, samples, batch))
 
-    def _reached(self, number: int, samples: Any, _gradients: Any) -> None:
+    def _reached(self, number: int, samples: Any, batch: int, _gradients: Any) -> None:
         """Counts a call that a backward pass comes through."""
         self._passed = True
-        self._counted[number] = self._micro_batch, samples
+        self._counted[number] = self._micro_batch, samples, batch
 
     def take(self) -> int | None:
         """Returns the samples since the last step; None if nothing was counted, for which `why_unknown` has the reason.
         Raises ConfigError for what is no number of samples."""
         self.why_unknown, self._why = self._why, self._not_called
-        counted, self._counted = self._counted, {}
+        largest = self._micro_batches()
+        self.cleared()
+        return sum(largest) if largest else None
+
+    def _micro_batches(self) -> list[int]:
+        """Returns the samples of each micro-batch."""
         largest: dict[int, int] = {}
-        for micro_batch, samples in counted.values():
+        for micro_batch, samples, _ in self._counted.values():
             largest[micro_batch] = max(largest.get(micro_batch, 0), _number_of(samples))
-        return sum(largest.values()) if largest else None
+        return [*largest.values()]
+
+    def trained_among(self, batches: Mapping[int, int], last: Collection[int]) -> int:
+        """Returns the samples of those batches, by their numbers, that are in the gradient; `last`: those that the loop
+        has not gone on from, which are.
+
+        A batch that the loop went on from without a backward pass counts if one came later through the call that had
+        it. Of those without a call, which the loop skipped or took ahead, all or none count: all, if there were as many
+        calls or samples as such batches make. Where no call is known, all count.
+        """
+        found = {batch for _, _, batch in self._counted.values()}
+        if not found:
+            return sum(batches.values())
+        sure = [n for number, n in batches.items() if number in found or number in last]
+        ahead = [
+            n for number, n in batches.items() if not (number in found or number in last or number in self._called)
+        ]
+        calls = self._micro_batches()
+        if len(calls) >= len(sure) + len(ahead) or sum(calls) >= sum(sure) + sum(ahead):
+            sure += ahead
+        return sum(sure)
 
     def cleared(self) -> None:
         """Forgets what was counted: the gradients are gone without a step."""
         self._counted.clear()
+        self._called.clear()
 
     def end(self) -> None:
         """Gives the module back to its owner."""

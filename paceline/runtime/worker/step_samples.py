@@ -32,7 +32,9 @@ class StepSamples:
         rate: LrFollower,
     ) -> None:
         self._run, self._feed, self._calls, self._guard, self._rate = run, feed, calls, guard, rate
-        calls.wanted = lambda: not feed.feeds
+        calls.wanted, calls.batch = lambda: True, lambda: feed.number
+        feed.trained_among = calls.trained_among
+        self._of_feed: int | None = None  # samples of the step, as they were when it began
         self._printed = False
 
     def check_batches(self) -> None:
@@ -45,6 +47,7 @@ class StepSamples:
 
     def take(self) -> int | None:
         """Returns the samples of the calls of the model since the last step; None if there was none."""
+        self._of_feed = self._feed.samples
         return self._calls.take()
 
     def of(self, given: int | None, counted: int | None) -> int:
@@ -55,7 +58,7 @@ class StepSamples:
         if given is not None:
             return given
         if self._feed.feeds:
-            return max(1, self._feed.samples)
+            return max(1, self._feed.samples if self._of_feed is None else self._of_feed)
         if counted is not None:
             self._print_once(counted)
             return counted
@@ -85,6 +88,7 @@ class StepSamples:
 
     def stepped(self) -> None:
         """Begins the next step. What an optimizer that evaluates the model has called meanwhile was for its step."""
+        self._of_feed = None
         self._feed.stepped()
         self._calls.cleared()
 

@@ -12,7 +12,7 @@ import contextlib
 import functools
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -85,12 +85,16 @@ class BatchFeed:
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self._quotas: Allowance | None = None  # of a run that ends after so many epochs
         self._lengths: dict[int, int] = {}  # samples in one pass, by the id of the stream
-        self._last = 0  # samples of the mini-batch that the loop was given last
         self._begins = True  # is the next one the first of a step?
         self._batches = 0  # that the loop was given
         self._adds = False  # was there a gradient before the last one?
         self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
-        self._at_hand = 0  # samples of the mini-batches that the gradient of the next step is of, or was
+        self._at_hand: dict[int, int] = {}  # by number: samples of the batches since the last step, or before it
+        self._current = set[int]()  # those of them that the loop has not gone on from
+        # Returns the samples of those that are in the gradient: a loop may skip some.
+        self.trained_among: Callable[[Mapping[int, int], Collection[int]], int] = lambda batches, _: sum(
+            batches.values()
+        )
         self._share_exchanged = 0  # samples of the share that an exchange has had
         self._has_left = False  # its loop may still ask for batches, and gets none
         self.pass_of = PassOfAll(run.plan.samples, run.plan.epochs)
@@ -108,7 +112,16 @@ class BatchFeed:
     @property
     def samples(self) -> int:
         """Returns the samples of the mini-batches that the next step is of; 0 if they are not from here."""
-        return self._at_hand if self.feeds else 0
+        if not self.feeds:
+            return 0
+        if len(self._at_hand) < 2:  # as a rule
+            return sum(self._at_hand.values())
+        return self.trained_among(self._at_hand, self._current)
+
+    @property
+    def number(self) -> int:
+        """Returns the number of the batch that the loop was given last."""
+        return self._batches
 
     @property
     def position(self) -> int:
@@ -221,10 +234,12 @@ class BatchFeed:
         self._guard.batch()
         self._batches += 1
         if self._begins:
-            self._at_hand = 0
+            self._at_hand.clear()
         self._adds = not self._begins and self._guard.has_gradient
-        self._at_hand += samples
-        self._last, self._begins = samples, False
+        number = self._batches
+        self._at_hand[number] = samples
+        self._current.add(number)
+        self._begins = False
         self.pass_of.handed_out(part)
         self._watch.hand_out()
         self._held += 1
@@ -232,6 +247,7 @@ class BatchFeed:
             yield
         finally:
             self._held -= 1
+            self._current.discard(number)
             self._watch.rest()
 
     def stepped(self) -> None:
@@ -261,7 +277,7 @@ class BatchFeed:
             self._guard.skipped()
             self._begins = True
         elif self._adds:
-            self._at_hand = self._last
+            self._at_hand = {self._batches: self._at_hand[self._batches]}
         else:
             self._begins = True
 

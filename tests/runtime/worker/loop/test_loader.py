@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, SubsetRandomSampler
 
 from paceline.core.errors import ConfigError
@@ -372,3 +372,58 @@ def test_a_run_that_a_rule_ends_has_no_batch_for_a_loop_that_begins_anew(out: Pa
     summary, _ = run_loops(out, "asp", loop, workers=2, stop={"epochs": 2.0})
     assert found == [None]
     assert summary.samples == 80
+
+
+def skip_before_the_model(batches: Iterator[Any], use: Callable[[Any], Tensor], model: nn.Module) -> None:
+    next(batches)
+    use(next(batches)).backward()
+
+
+def skip_a_loss(batches: Iterator[Any], use: Callable[[Any], Tensor], model: nn.Module) -> None:
+    use(next(batches))
+    use(next(batches)).backward()
+
+
+def skip_after_clearing(batches: Iterator[Any], use: Callable[[Any], Tensor], model: nn.Module) -> None:
+    use(next(batches)).backward()
+    for p in model.parameters():
+        p.grad = None
+    use(next(batches)).backward()
+
+
+def add_losses(batches: Iterator[Any], use: Callable[[Any], Tensor], model: nn.Module) -> None:
+    first = use(next(batches))
+    (first + use(next(batches))).backward()
+
+
+def take_both_first(batches: Iterator[Any], use: Callable[[Any], Tensor], model: nn.Module) -> None:
+    for batch in [next(batches), next(batches)]:
+        use(batch).backward()
+
+
+def join_both(batches: Iterator[Any], use: Callable[[Any], Tensor], model: nn.Module) -> None:
+    (x, y), (more, labels) = next(batches), next(batches)
+    use((torch.cat([x, more]), torch.cat([y, labels]))).backward()
+
+
+@pytest.mark.parametrize(
+    ("turn", "samples"),
+    [
+        (skip_before_the_model, 8),
+        (skip_a_loss, 8),
+        (skip_after_clearing, 8),
+        (add_losses, 16),
+        (take_both_first, 16),
+        (join_both, 16),
+    ],
+)
+def test_a_batch_that_the_loop_skips_has_no_weight(
+    out: Path, turn: Callable[[Iterator[Any], Callable[[Any], Tensor], nn.Module], None], samples: int
+) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        use = lambda batch: nn.functional.cross_entropy(model(batch[0]), batch[1])  # noqa: E731
+        turn(iter(pace.loader(toy_data(64), 8, epochs=None)), use, model)
+        pace.step()
+
+    summary, _ = run_loops(out, "bsp", loop, workers=2)
+    assert summary.samples == 2 * samples
