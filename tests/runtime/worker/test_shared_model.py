@@ -11,7 +11,7 @@ from torch import nn
 
 from paceline.core.errors import ConfigError
 from paceline.runtime.worker.pace import Pace
-from tests.runtime.own_loops import run_loops, toy_data, toy_model
+from tests.runtime.own_loops import plain_steps, run_loops, toy_data, toy_model
 from tests.runtime.worker.test_life_in_the_loop import vector
 
 DATA = toy_data()
@@ -94,3 +94,20 @@ def test_once_the_run_is_over_it_is_the_workers_own_and_no_state_fails_but_in_a_
     assert summary.reason == "good enough (worker 0)"
     assert all(why.startswith("pace.state_dict()") for why in refused)
     assert torch.equal(vector(models[0]), vector(models[1]))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "gosgd"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_after_close_it_is_the_final_model(out: Path, scheme: str, workers: int) -> None:
+    """As the last evaluation of a script asks for it: nobody has to answer any more."""
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        plain_steps(pace, model, DATA)
+        pace.close()
+        with pace.shared_model() as shown:
+            finals.append(vector(shown).clone())
+
+    finals: list[torch.Tensor] = []
+    _, models = run_loops(out, scheme, loop, workers=workers)
+    assert len(finals) == workers
+    assert all(torch.equal(final, vector(models[0])) for final in finals)
