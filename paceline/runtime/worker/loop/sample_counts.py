@@ -94,8 +94,9 @@ class Clock:
 
     @property
     def at_end(self) -> int:
-        """Returns the samples of all once the run is over: others may have trained after this worker had left."""
-        return max(self.reported, self._told())
+        """Returns the samples of all once the run is over, as its summary has them: the same on all workers. Others may
+        have trained after this worker had left, and what a lost worker had not reported is counted by nobody."""
+        return self._told()
 
     def _look(self) -> None:
         """Takes over the total of the role, if an exchange has changed it."""
