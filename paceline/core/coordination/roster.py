@@ -72,10 +72,13 @@ class ProgressTotals:
 
     samples, exchanges  of all workers together. They are kept, as each report asks for them: to add them up anew would
                         take the coordinator longer for each report, the more workers there are
+    behind              samples in the weights that the run goes on from. Workers were kept at moments of their own, so
+                        theirs add up to others
     """
 
-    def __init__(self) -> None:
-        self.samples = self.exchanges = 0
+    def __init__(self, behind: int = 0) -> None:
+        self._behind = behind
+        self.samples, self.exchanges = behind, 0
         self._progress: dict[int, control.Progress] = {}
         self._former: dict[int, control.Progress] = {}  # without the present incarnation, where it is not the first
 
@@ -93,10 +96,13 @@ class ProgressTotals:
         if rank in self._former:
             progress = self._former[rank] + progress
         before = self._progress.get(rank, control.NOTHING)
-        self.samples += progress.samples - before.samples
+        self.samples += self._counted(progress) - self._counted(before)
         self.exchanges += progress.exchanges - before.exchanges
         self._progress[rank] = progress
         return progress
+
+    def _counted(self, progress: control.Progress) -> int:
+        return progress.samples - (progress.samples_before if self._behind else 0)
 
     def lost(self, rank: int) -> control.Progress | None:
         """Takes off what worker `rank` alone had trained, which is lost with it; returns its progress without that, or

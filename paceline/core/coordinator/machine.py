@@ -90,7 +90,7 @@ class CoordinatorMachine:
         roster = RunRoster(size.workers, size.servers, size.evaluator, size.not_started)
         members = Membership[Party](patience)  # workers and servers, once training has started
         state = RunState(model_on_servers=rules.model_on_servers)
-        self.run = run = RunContext(state, roster, ProgressTotals(), members, Decisions(), now)
+        self.run = run = RunContext(state, roster, ProgressTotals(rules.stop.behind), members, Decisions(), now)
         self.decide, self._rules, self._strikes = run.decide, rules, strikes
         self.leasing = Leasing(run.decide.send, run.decide.record, now, rules.done, on_false_claim=strikes.strike)
         self.recovery = Recovery(run, snapshots)

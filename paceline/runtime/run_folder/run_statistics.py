@@ -156,7 +156,22 @@ class RunStatistics:
     @property
     def samples(self) -> int:
         """Returns the samples of all workers together, earlier incarnations of the run included."""
-        return sum(worker.latest.samples for worker in self._workers)
+        if not self._begun_at:
+            return sum(worker.latest.samples for worker in self._workers)
+        return self._begun_at + sum(worker.latest.samples - worker.latest.samples_before for worker in self._workers)
+
+    def _samples_of(self, rank: int) -> int:
+        """Returns the samples of one worker, which add up to `samples`.
+
+        Workers are kept at moments of their own, so what they had trained adds up to more or less than what is in the
+        weights of the checkpoint: that is divided among them in proportion.
+        """
+        latest = [worker.latest for worker in self._workers]
+        weights = [p.samples_before for p in latest] if any(p.samples_before for p in latest) else [1] * len(latest)
+        if not self._begun_at or sum(weights) == self._begun_at:
+            return latest[rank].samples
+        low, high = (self._begun_at * sum(weights[:of]) // sum(weights) for of in (rank, rank + 1))
+        return high - low + latest[rank].samples - latest[rank].samples_before
 
     # ---- while it goes on --------------------------------------------------------------------------------
     def snapshot(self, elapsed_s: float) -> ProgressSnapshot:
@@ -227,7 +242,7 @@ class RunStatistics:
             slowdown=worker.slowdown,
             steps=p.steps,
             exchanges=p.exchanges,
-            samples=p.samples,
+            samples=self._samples_of(rank),
             seconds_computing=p.seconds_computing,
             seconds_waiting=p.seconds_waiting,
             seconds_communicating=p.seconds_communicating,

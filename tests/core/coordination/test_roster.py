@@ -43,3 +43,10 @@ def test_local_work_that_is_lost_with_its_worker_is_not_counted() -> None:
     totals.new_incarnation(1)
     assert totals.told(1, dataclasses.replace(control.NOTHING, samples=8)).samples == 12
     assert totals.samples == 40
+
+
+def test_a_run_that_goes_on_counts_what_is_in_the_weights() -> None:
+    totals = ProgressTotals(behind=100)
+    for rank, before in enumerate((40, 90)):
+        totals.told(rank, dataclasses.replace(control.NOTHING, samples=before + 8, samples_before=before))
+    assert totals.samples == 116

@@ -20,7 +20,7 @@ def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
     def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
         statistics = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
         for rank in range(2):
-            progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before)
+            progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before, samples_before=before * 5)
             statistics.progressed(rank, progress, elapsed_s)
         return statistics.snapshot(elapsed_s).seconds_left
 
@@ -38,6 +38,18 @@ def test_the_rate_that_is_shown_is_of_this_life_of_the_run(out: Path) -> None:
         statistics.progressed(rank, dataclasses.replace(NOTHING, samples=500, samples_before=450), 10.0)
     assert statistics.snapshot(10.0).samples_per_second == pytest.approx(10.0)
     assert statistics.snapshot(10.0).samples == 1000
+
+
+@pytest.mark.parametrize("before", [(450, 610), (300, 500), (0, 0)])
+def test_what_a_run_goes_on_from_is_what_is_in_the_weights(out: Path, before: tuple[int, int]) -> None:
+    """Workers were kept at moments of their own, so theirs add up to more or less."""
+    statistics = RunStatistics(config_for(out, steps=100), 1000, begun_at=900)
+    for rank, own in enumerate(before):
+        progress = dataclasses.replace(NOTHING, samples=own + 50, samples_before=own)
+        statistics.progressed(rank, progress, 10.0)
+    summary = statistics.summary()
+    assert summary.samples == 1000 == sum(worker.samples for worker in summary.workers)
+    assert all(worker.samples >= 50 for worker in summary.workers)
 
 
 @pytest.mark.parametrize(
