@@ -45,7 +45,7 @@ def test_what_a_worker_has_of_the_quotas_is_free_while_it_makes_its_last_exchang
 
     assert asks(W0, 64) == 24
     company.say(W0, progress(10))
-    assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=30, exchanges=1)
+    assert company.hears(W0) == company.hears(EVALUATOR) == control.Total(samples=10, exchanges=1)
     assert asks(W0, 0) == 0
     given = [asks(W1, 64)]
     while given[-1]:

@@ -65,9 +65,9 @@ def piece(rank: int, start: int, stop: int) -> ShareTaken:
 def test_what_a_worker_leaves_goes_to_those_that_ask() -> None:
     desk = Desk()
     assert desk.asks(0) == [(0, NONE)]
-    assert desk.leaves(1, 5) == []
-    assert desk.asks(0) == [(0, piece(1, 5, 7))]
-    assert desk.asks(2) == [(2, piece(1, 7, 8))]
+    assert desk.leaves(1, 4) == []
+    assert desk.asks(0) == [(0, piece(1, 4, 6))]
+    assert desk.asks(2) == [(2, piece(1, 6, 8))]
     assert desk.asks(0, taken=2) == [(0, NONE)]
 
 
@@ -126,7 +126,7 @@ def test_one_that_is_back_asks_for_its_own_share() -> None:
     desk.here.add(1)
     desk.says(1, IS_BACK)
     assert desk.asks(1, epochs=0) == [(1, piece(1, 3, 5))]
-    assert desk.asks(0) == [(0, piece(1, 5, 7))], "it shares it with the others"
+    assert desk.asks(0) == [(0, piece(1, 5, 8))], "it shares it with the others; three are one piece"
 
 
 def test_what_nobody_will_train_is_known() -> None:

@@ -20,7 +20,9 @@ def test_the_seconds_left_are_of_this_life_of_the_run(out: Path) -> None:
     def left(*, before: int, now: int, elapsed_s: float, **stop: Any) -> float | None:
         statistics = RunStatistics(config_for(out, steps=stop.pop("steps", 0), stop=stop), 1000, begun_at=before * 10)
         for rank in range(2):
-            progress = dataclasses.replace(NOTHING, steps=now, samples=now * 5, steps_before=before, samples_before=before * 5)
+            progress = dataclasses.replace(
+                NOTHING, steps=now, samples=now * 5, steps_before=before, samples_before=before * 5
+            )
             statistics.progressed(rank, progress, elapsed_s)
         return statistics.snapshot(elapsed_s).seconds_left
 
