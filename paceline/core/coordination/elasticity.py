@@ -75,7 +75,7 @@ class Elasticity:
         self._recovery, self._ending = recovery, ending
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
-        self.shares = ShareRequests(run.decide.send, run.totals, lambda: {who.index for who in run.roster.training})
+        self.shares = ShareRequests(run.decide.send, run.totals, run.roster.ranks)
         self._asked: set[Party] = set()  # for a stack trace, since their step takes long
         self._set_aside: dict[Party, str] = {}  # why
         self._waiting: dict[Party, control.Hello] = {}  # said while servers were being replaced

@@ -16,10 +16,10 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.decisions import ModelEvaluated, RunFinished, Timer
 from paceline.core.coordination.lifecycle import EPOCHS, TARGET_REACHED, RunContext, RunPhase, StopRule
 from paceline.core.coordination.party import Party
-from paceline.core.coordination.roster import Majority
 from paceline.core.coordination.sample_leases import Leasing
 from paceline.core.coordination.server_recovery import Recovery
 from paceline.core.trace import ASKS_FOR_END, Decided, Ended, Evaluated
+from paceline.core.validation.majority import Majority
 
 
 class RunEnding:
@@ -28,7 +28,7 @@ class RunEnding:
     def __init__(self, run: RunContext, rule: StopRule, recovery: Recovery, leasing: Leasing) -> None:
         self._run, self._rule, self._recovery, self._leasing = run, rule, recovery, leasing
         self._saved: set[Party] = set()
-        self._majority = Majority()
+        self._asks_for_end: Majority[bool] = Majority()
         self._looks_again = False  # whether all epochs are done, when the servers are back
 
     def begin(self) -> None:
@@ -53,7 +53,8 @@ class RunEnding:
         roster, now = self._run.roster, self._run.now()
         away = roster.lost | roster.drained
         decides = all(other in away for other in roster.workers[: who.index])
-        if self._majority.reached("end", who, roster.training, now) or decides:
+        self._asks_for_end.report(who.index, True)
+        if decides or self._asks_for_end.agreed(True, roster.ranks()):
             return True
         why = f"{who} asks for the end of the run ({reason}); it goes on until worker 0 does, or most workers do"
         self._run.decide.record(Decided(at=now, party="coordinator", rank=who.index, verdict=ASKS_FOR_END, reason=why))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import re
 from collections.abc import Collection
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
 from paceline.core.fault_tolerance.membership import Membership
-
-NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
-"""What may differ between two reports of the same error."""
 
 
 class RunRoster:
@@ -39,6 +34,10 @@ class RunRoster:
 
     def everybody(self) -> list[Party]:
         return [*self.servers, *self.workers, *self.evaluator]
+
+    def ranks(self) -> set[int]:
+        """Returns the ranks of the workers that train."""
+        return {who.index for who in self.training}
 
     def present(self) -> list[Party]:
         """Returns those who hear of membership changes."""
@@ -119,24 +118,3 @@ class ProgressTotals:
         """Begins a new incarnation of worker `rank`; returns what the earlier ones have done."""
         former = self._former[rank] = self._progress.get(rank, control.NOTHING)
         return former
-
-
-class Majority:
-    """Finds out what more than half of the workers report: one alone neither ends a run nor makes it fail.
-
-    Workers that have reported count, too, when they train no more. within_s: seconds after which a report is outdated.
-    """
-
-    def __init__(self, within_s: float = math.inf) -> None:
-        self._within_s = within_s
-        self._reports: dict[str, dict[Party, float]] = {}
-
-    def reached(self, what: str, who: Party, training: Collection[Party], now: float) -> bool:
-        """Takes the report of `who` at `now`, and returns True if more than half report the same.
-
-        Texts that differ in numbers alone count as the same: those of an error may have addresses or sizes.
-        """
-        reports = self._reports.setdefault(NUMBERS.sub("0", what.removeprefix(f"{who}: ")), {})
-        reports[who] = now
-        same = {other for other, at in reports.items() if now - at <= self._within_s}
-        return 2 * len(same) > len(same.union(training))

@@ -16,9 +16,9 @@ until Fenced has come they are neither done nor given to another worker, or they
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
@@ -33,10 +33,18 @@ from paceline.core.samples.sample_budget import Budget
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.samples.sample_queue import SampleQueue
 from paceline.core.trace import Leased
+from paceline.core.validation.majority import AgreedAccounts, Majority
 
 FIRST = server(0)
 MESSAGES = (control.Want, control.Past, control.SamplesResolved, control.Fenced, control.Restored)
 Tell = Callable[[Iterable[Party], Any], None]
+
+
+class OnFalseClaim(Protocol):
+    """Counts a false claim of a worker; `at_once`: it suffices to expel it."""
+
+    def __call__(self, who: Party, why: str, *, at_once: bool = False) -> None: ...
+
 
 STREAMS_MAX = 1000
 """The maximum number of data sets of one training loop."""
@@ -45,7 +53,8 @@ STREAMS_MAX = 1000
 class Leasing:
     """Answers Want with leases, and keeps the account of which samples are done.
 
-    Nothing exists before the first Want, which brings the size of the data set.
+    Nothing exists before the first Want, which brings the size of the data set. A Want of another size waits until it
+    is known which most workers have; if that is not the first one, the account begins again.
     """
 
     def __init__(
@@ -54,12 +63,16 @@ class Leasing:
         recorded: Callable[[Leased], None],
         now: Callable[[], float],
         done: Data,
-        on_false_claim: Callable[[Party, str], None],
+        on_false_claim: OnFalseClaim,
+        here: Callable[[], set[int]],
     ) -> None:
-        """`done`: samples finished before a resume. `on_false_claim` hears which worker made a false claim."""
+        """`done`: samples finished before a resume. `on_false_claim` hears which worker made a false claim. `here`
+        returns the ranks of the workers that train."""
         self._tell, self._recorded, self._now, self._done = tell, recorded, now, done
         self._leases: Leases | None = None
-        self._on_false_claim = on_false_claim
+        self._on_false_claim, self._here = on_false_claim, here
+        self._wants: Majority[control.Want] = Majority()
+        self._waiting: dict[Party, int] = {}  # those that want leases of another size, and their incarnations
 
     @property
     def leases(self) -> Leases | None:
@@ -92,11 +105,36 @@ class Leasing:
     def _want(self, src: Party, incarnation: int, want: control.Want) -> None:
         if self._leases is None:
             self._leases = Leases(want.samples, want.size, self._done)
-        if (want.samples, want.size) != (self._leases.samples, self._leases.size):
-            of = f"{self._leases.samples} samples by {self._leases.size}"
-            raise ProtocolError(f"{src} wants leases of {want.samples} samples by {want.size}, others of {of}")
-        epoch, start, stop = self._leases.take(src.index, incarnation)
+        self._wants.report(src.index, want)
+        if want == control.Want(samples=self._leases.samples, size=self._leases.size):
+            self._lease(self._leases, src, incarnation)
+        else:
+            self._waiting[src] = incarnation
+        if self._waiting:
+            self._settle_wants(self._leases)
+
+    def _lease(self, leases: Leases, src: Party, incarnation: int) -> None:
+        epoch, start, stop = leases.take(src.index, incarnation)
         self._tell([src], control.Lease(epoch=epoch, start=start, stop=stop))
+
+    def _settle_wants(self, leases: Leases) -> None:
+        """Answers those that wait once it is known which leases most workers want, and reports the others."""
+        want = self._wants.settled(self._here())
+        if want is None:
+            return
+        if (want.samples, want.size) != (leases.samples, leases.size):
+            leases = self._leases = Leases(want.samples, want.size, self._done)
+        waiting, self._waiting = self._waiting, {}
+        liars = self._wants.others(want)
+        for src, incarnation in waiting.items():
+            if src.index not in liars:
+                self._lease(leases, src, incarnation)
+        for rank in liars:
+            others = f"others of {want.samples} samples by {want.size}"
+            other = self._wants.claim_of(rank)
+            assert other is not None
+            why = f"wants leases of {other.samples} samples by {other.size}, {others}"
+            self._on_false_claim(worker(rank), why, at_once=True)
 
     def _learn(self, leases: Leases, src: Party, incarnation: int, said: Any) -> None:
         match said:
@@ -126,8 +164,11 @@ class Leasing:
         ask: the first server is in its place. One that is being restored has no open round yet, and would answer that
         nothing waits there; it is asked when it is back (`servers_are_back`).
         """
+        self._waiting.pop(worker(rank), None)
         if self._leases is not None and self._leases.leave(rank, incarnation) and ask:
             self._tell([FIRST], control.Fence(rank=rank, incarnation=incarnation))
+        if self._leases is not None and self._waiting:
+            self._settle_wants(self._leases)
 
     def servers_are_back(self, living: dict[int, int]) -> None:
         """Sends the Fences that are not answered: nobody was asked, or a lost server may have lost the question.
@@ -150,95 +191,86 @@ class Quotas:
     A worker has trained what it reported. What a lost worker trained after its last report is trained again by others.
     """
 
-    def __init__(self, stop_rule: StopRule, totals: ProgressTotals) -> None:
-        self._budget: Budget | None = None
-        self._epochs: dict[int, int] = {}  # by rank: samples of the data set by which the rule counts epochs
-        self._end = 0  # samples after which the run ends, by the length that most workers have reported
-        self._stop_rule, self._totals = stop_rule, totals
-        self._queues: dict[int, SampleQueue] = {}  # by data set of the loop
+    def __init__(self, stop_rule: StopRule, totals: ProgressTotals, here: Callable[[], set[int]]) -> None:
+        """`here` returns the ranks of the workers that train."""
+        self._stop_rule, self._totals, self._here = stop_rule, totals, here
+        self._budgets: AgreedAccounts[int, Budget] = AgreedAccounts(self._make_budget)  # by the length of an epoch
+        self._queues: dict[int, AgreedAccounts[int, SampleQueue]] = {}  # by data set of the loop, and its length
 
-    def quota(self, rank: int, ask: control.Ask, *, training: int) -> int:
-        """Returns how many samples worker `rank` may train, where `training` workers train; 0 when none are left.
+    def quota(self, rank: int, ask: control.Ask) -> int:
+        """Returns how many samples worker `rank` may train; 0 when none are left.
 
         A worker that asks for none leaves, so what it has not trained is free. Raises ProtocolError for a request of
-        less than nothing, in mini-batches of less than one sample, or by epochs of another length.
+        less than nothing, in mini-batches of less than one sample.
         """
         if not ask.samples:
             self._settle(rank)
             return 0
         if ask.samples < 1 or ask.batch < 1:
             raise ProtocolError(f"worker {rank} asks for {ask.samples} samples in mini-batches of {ask.batch}")
-        budget = self._budget_by(rank, ask.epoch)
-        return budget.quota(rank, ask.samples, ask.batch, training)
+        here = self._here()
+        budget = self._budgets.report(rank, ask.epoch, here)
+        return budget.quota(rank, ask.samples, ask.batch, len(here))
 
-    def _budget_by(self, rank: int, epoch: int) -> Budget:
-        """Returns the budget of the run, whose epochs are as long as most workers report, and of as many the longest.
+    def _make_budget(self, epoch: int) -> Budget:
+        return Budget((self._stop_rule.end(epoch) or 0) - self._stop_rule.behind)
 
-        Raises ProtocolError if worker `rank` reports another length than most.
+    def draw(self, rank: int, draw: loop_messages.Draw) -> loop_messages.Drawn:
+        """Draws a range of samples for worker `rank`.
+
+        A worker that wants none leaves, so what it has not trained is free. Raises ProtocolError for a data set that
+        cannot be.
         """
-        self._epochs[rank] = epoch
-        claims = Counter(self._epochs.values())
-        of_most, count = max(claims.items(), key=lambda claim: (claim[1], claim[0]))
-        end = self._stop_rule.end(of_most) or 0
-        if self._budget is None:
-            self._budget = Budget(end - self._stop_rule.behind)
-        else:
-            self._budget.left = max(0, self._budget.left + end - self._end)
-        self._end = end
-        if epoch != of_most and 2 * count > len(self._epochs):
-            raise ProtocolError(f"worker {rank} counts epochs of {epoch} samples, others of {of_most}")
-        return self._budget
-
-    def draw(self, rank: int, draw: loop_messages.Draw, *, training: int) -> loop_messages.Drawn:
-        """Draws a range of samples for worker `rank`, where `training` workers train.
-
-        A worker that wants none leaves, so what it has not trained is free.
-        Raises ProtocolError if its data set has another length than that of the others.
-        """
-        queue = self._queues.get(draw.stream)
-        if queue is None:
-            queue = self._queues[draw.stream] = self._make_queue(draw)
-        if queue.samples != draw.samples:
+        if draw.samples < 1 or draw.stream > STREAMS_MAX:
             raise ProtocolError(
-                f"worker {rank} shares a data set of {draw.samples} samples with others that have {queue.samples}: all "
-                "give the same one to pace.batches; where each has data of its own, it takes its own DataLoader"
+                f"data set {draw.stream} of {draw.samples} samples: it needs a sample, and a number <= {STREAMS_MAX}"
             )
+        if draw.stream not in self._queues:
+            make = functools.partial(self._make_queue, draw.stream, draw.behind)
+            self._queues[draw.stream] = AgreedAccounts(make)
+        here = self._here()
+        queue = self._queues[draw.stream].report(rank, draw.samples, here)
         queue.trained(rank, draw.trained)
         places = None
         if draw.wanted:
-            places = queue.take(rank, draw.wanted, max(1, draw.batch), epochs=draw.epochs, workers=training)
+            places = queue.take(rank, draw.wanted, max(1, draw.batch), epochs=draw.epochs, workers=len(here))
         else:
             queue.gone(rank)
         start, stop = places or (0, 0)
         return loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
 
-    def _make_queue(self, draw: loop_messages.Draw) -> SampleQueue:
+    def _make_queue(self, stream: int, behind: int, samples: int) -> SampleQueue:
         """Makes the queue of a data set. Only a loop's first data set counts towards the rule that ends the run."""
-        if draw.samples < 1 or draw.stream > STREAMS_MAX:
-            raise ProtocolError(
-                f"data set {draw.stream} of {draw.samples} samples: it needs a sample, and a number <= {STREAMS_MAX}"
-            )
         rule = self._stop_rule
-        if draw.stream:
-            return SampleQueue(draw.samples)
-        return SampleQueue(draw.samples, rule.end(draw.samples), rule.behind or draw.behind)
+        return SampleQueue(samples) if stream else SampleQueue(samples, rule.end(samples), rule.behind or behind)
+
+    def take_refused(self) -> list[tuple[int, str]]:
+        """Returns whose epochs or data sets have another length than those of most workers, with a reason for each."""
+        of_most = self._budgets.settled
+        found = [
+            (rank, f"worker {rank} counts epochs of {epoch} samples, others of {of_most}")
+            for rank, epoch in self._budgets.take_refused()
+        ]
+        for queues in self._queues.values():
+            found += [(rank, _other_data(rank, has, queues.settled)) for rank, has in queues.take_refused()]
+        return found
 
     def gone(self, rank: int) -> None:
         """Returns to the others what the present incarnation of worker `rank` had and did not train."""
-        for queue in self._queues.values():
-            queue.gone(rank)
+        for queues in self._queues.values():
+            if queue := queues.of(rank):
+                queue.gone(rank)
         self._settle(rank)
 
     def _settle(self, rank: int) -> None:
-        if self._budget is not None:
-            self._budget.settle(rank, self._totals.of(rank))
+        if budget := self._budgets.of(rank):
+            budget.settle(rank, self._totals.of(rank))
 
 
-def _other_shares(rank: int, sizes: Sequence[int], of_most: Sequence[int]) -> str:
-    has = f"a data set of {sum(sizes)} samples" if sizes else "a data set"
+def _other_data(rank: int, samples: int, of_most: int | None, by: str = "") -> str:
     return (
-        f"worker {rank} shares {has} with others that have {sum(of_most)}, or by another partition: all give the same "
-        "ones to pace.batches; where each has data of its own, it takes its own DataLoader"
+        f"worker {rank} shares a data set of {samples} samples with others that have {of_most}{by}: all give the same "
+        "to pace.batches; where each has data of its own, it takes its own DataLoader"
     )
 
 
@@ -265,44 +297,28 @@ class ShareRequests:
     ) -> None:
         """`here` returns the ranks of the workers that train."""
         self._send, self._totals, self._here = send, totals, here
-        self._shares: dict[int, LeftShares] = {}  # by data set
-        self._said: dict[int, dict[int, ShareTrained]] = {}  # by data set and rank: the last report
+        self._shares: dict[int, AgreedAccounts[Sequence[int], LeftShares]] = {}  # by data set, and the shares
         self._waiting: dict[int, TakeShare] = {}  # by rank
         self._leaving: set[int] = set()  # they train no more, and make their last exchange
         self._waits = True  # may anybody?
 
-    def trained(self, rank: int, said: ShareTrained) -> Sequence[tuple[int, str]]:
-        """Takes a worker's report of its share.
-
-        The shares are those that most workers report: one that lies would otherwise have all others expelled that
-        report after it. Returns whose shares turn out to be others, and why; they are a false claim. Raises
-        ProtocolError if it is those of this worker.
-        """
+    def trained(self, rank: int, said: ShareTrained) -> None:
+        """Takes a worker's report of its share. Raises ProtocolError if it has none."""
         if rank >= len(said.sizes) or said.stream > STREAMS_MAX:
             raise ProtocolError(f"worker {rank} has none of the {len(said.sizes)} shares of data set {said.stream}")
-        reports = self._said.setdefault(said.stream, {})
-        reports[rank] = said
-        claims = Counter(report.sizes for report in reports.values())
-        (sizes, count), *_ = claims.most_common(1)
-        decided = 2 * count > len(reports) or self._here() <= reports.keys()
-        liars = [other for other, report in reports.items() if report.sizes != sizes] if decided else []
-        before = self._shares.get(said.stream)
-        if before is None or before.sizes != sizes:
-            self._shares[said.stream] = LeftShares(sizes)
-            for other in [other for other, report in reports.items() if report.sizes == sizes and other != rank]:
-                self._take_report(other, reports[other])
-        for liar in liars:
-            del reports[liar]
-        if said.sizes == sizes:
-            self._take_report(rank, said)
-        elif rank in liars:
-            raise ProtocolError(_other_shares(rank, said.sizes, sizes))
+        shares = self._shares.setdefault(said.stream, AgreedAccounts(LeftShares))
+        self._take_report(shares.report(rank, said.sizes, self._here()), rank, said)
         self._answer_waiting()
-        return [(liar, _other_shares(liar, (), sizes)) for liar in liars]
 
-    def _take_report(self, rank: int, said: ShareTrained) -> None:
-        """Takes a report whose shares are those of most."""
-        shares = self._shares[said.stream]
+    def take_refused(self) -> list[tuple[int, str]]:
+        """Returns whose shares are others than those that most workers report, with a reason for each."""
+        found = []
+        for shares in self._shares.values():
+            of_most, by = sum(shares.settled or ()), ", or by another partition"
+            found += [(rank, _other_data(rank, sum(sizes), of_most, by)) for rank, sizes in shares.take_refused()]
+        return found
+
+    def _take_report(self, shares: LeftShares, rank: int, said: ShareTrained) -> None:
         shares.trained(rank, said.taken)
         self._leaving.discard(rank)
         if said.event in (LEAVES, FINISHES):
@@ -320,10 +336,10 @@ class ShareRequests:
         """Answers a worker, at once or later. Raises ProtocolError if it has not reported its shares; it is answered
         even so, since it waits, and the others may wait for it.
         """
-        if ask.stream not in self._shares or not ask.wanted:
+        shares = self._of(ask.stream, rank)
+        if shares is None or not ask.wanted:
             self._send([worker(rank)], ShareTaken(stream=ask.stream))
             raise ProtocolError(f"worker {rank} asks for {ask.wanted} samples of data set {ask.stream}")
-        shares = self._shares[ask.stream]
         shares.trained(rank, ask.taken)
         shares.done(rank, ask.epochs)
         self._waiting[rank] = ask
@@ -333,9 +349,10 @@ class ShareRequests:
         """Frees what worker `rank` has not trained."""
         self._waiting.pop(rank, None)
         self._leaving.discard(rank)
-        for stream, shares in self._shares.items():
+        for stream, of_stream in self._shares.items():
             # One that is lost has not reported how much it has trained, but its progress.
-            shares.gone(rank, 0 if stream else self._totals.share_of(rank))
+            for shares in of_stream.all():
+                shares.gone(rank, 0 if stream else self._totals.share_of(rank))
         self._answer_waiting()
 
     def servers_go_back(self) -> None:
@@ -345,12 +362,19 @@ class ShareRequests:
 
     def untrained(self) -> dict[int, int]:
         """Returns the samples of each worker's share of the first data set that nobody has trained, nor will."""
-        return self._shares[0].untrained() if 0 in self._shares else {}
+        shares = self._shares[0].of_most() if 0 in self._shares else None
+        return shares.untrained() if shares else {}
+
+    def _of(self, stream: int, rank: int) -> LeftShares | None:
+        return self._shares[stream].of(rank) if stream in self._shares else None
 
     def _answer_waiting(self) -> None:
         """Answers all that get a piece now, and those that need not wait any more."""
         for rank, ask in list(self._waiting.items()):
-            shares, here = self._shares[ask.stream], self._here() - self._leaving
+            shares, here = self._of(ask.stream, rank), self._here() - self._leaving
+            if shares is None:  # its own were refused
+                self._answer(rank, ShareTaken(stream=ask.stream))
+                continue
             piece = shares.take(rank, ask.wanted, ask.epochs, here)
             if piece is not None:
                 self._answer(rank, ShareTaken(stream=ask.stream, rank=piece.rank, start=piece.start, stop=piece.stop))

@@ -2,6 +2,6 @@
 
 Read `machine.py` first. The parts that work while training goes on are in `paceline.core.coordination`. Nothing here
 has a clock, a thread or a socket; `paceline.live.coordinator` drives it, and `paceline.sim.faults` does where runs are
-simulated. Of `core/` it may import `coordination/`, `fault_tolerance/`, `paramserver/`, and the files beside the
-folders.
+simulated. Of `core/` it may import `coordination/`, `fault_tolerance/`, `paramserver/`, `validation/`, and the files
+beside the folders.
 """

@@ -23,6 +23,7 @@ live runs, and `paceline.sim.faults` simulated ones.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -34,8 +35,8 @@ from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
 from paceline.core.coordination.operator_orders import OperatorOrder, OperatorOrders
 from paceline.core.coordination.party import Party
-from paceline.core.coordination.roster import Majority, ProgressTotals, RunRoster
-from paceline.core.coordination.sample_leases import Leasing, Quotas
+from paceline.core.coordination.roster import ProgressTotals, RunRoster
+from paceline.core.coordination.sample_leases import Leasing, Quotas, ShareRequests
 from paceline.core.coordination.server_recovery import Recovery, Snapshots
 from paceline.core.coordinator.bring_up import TRAINING_AND_AFTER, BringUp, RunPlanner, TrainingParts
 from paceline.core.coordinator.evaluator_watch import EvaluatorLives
@@ -45,11 +46,14 @@ from paceline.core.coordinator.standstill import Standstill
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
 from paceline.core.trace import LEFT_UNTRAINED, Decided, Record
+from paceline.core.validation.majority import Majority
 
 STUCK_STEPS = 20.0
 """A worker counts as stuck when one step takes as long as this many of its usual ones (and `stuck_after_s`)."""
 SAME_FAILURE_S = 600.0
 """Seconds within which most workers have to fail in the same way, for the run to fail."""
+NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+"""What may differ between two reports of the same error."""
 SHARED_MAX = 1000
 """Names under which loops may share values; further ones are discarded."""
 
@@ -92,17 +96,18 @@ class CoordinatorMachine:
         state = RunState(model_on_servers=rules.model_on_servers)
         self.run = run = RunContext(state, roster, ProgressTotals(rules.stop.behind), members, Decisions(), now)
         self.decide, self._rules, self._strikes = run.decide, rules, strikes
-        self.leasing = Leasing(run.decide.send, run.decide.record, now, rules.done, on_false_claim=strikes.strike)
+        lease_parts = run.decide.send, run.decide.record, now, rules.done
+        self.leasing = Leasing(*lease_parts, on_false_claim=strikes.strike, here=roster.ranks)
         self.recovery = Recovery(run, snapshots)
         self.ending = RunEnding(run, rules.stop, self.recovery, self.leasing)
-        quotas = Quotas(rules.stop, run.totals)
+        quotas = Quotas(rules.stop, run.totals, roster.ranks)
         self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
         self.own_results = OwnResultStrikes(run, self.elasticity, rules.own_results)
         self._standstill = Standstill(run)
         self._operator = OperatorOrders(run, self.elasticity, self.ending)
         self._evaluator = EvaluatorLives(run, self.recovery, self.ending, rules.dead_after_s)
         self.starts = ProcessStarts(run, rules.start_after_s)
-        self._failures = Majority(SAME_FAILURE_S)
+        self._failures: Majority[str] = Majority(SAME_FAILURE_S)
         parts = TrainingParts(self.elasticity, self.ending, self._evaluator)
         self._bring_up = BringUp(run, planner, parts, snapshots)
 
@@ -271,8 +276,9 @@ class CoordinatorMachine:
             case control.Beat():
                 pass
             case control.Ask() as ask:
-                quota = self.elasticity.quotas.quota(src.index, ask, training=len(self.run.roster.training))
+                quota = self.elasticity.quotas.quota(src.index, ask)
                 self.decide.send([src], control.Quota(samples=quota))
+                self._strike_refused(self.elasticity.quotas)
             case loop_messages.Draw() | loop_messages.Reported() | loop_messages.EndRun() as said:
                 self._loop_said(src, said)
             case loop_messages.ShareTrained() | loop_messages.TakeShare() as said:
@@ -290,8 +296,8 @@ class CoordinatorMachine:
         run = self.run
         match said:
             case loop_messages.Draw():
-                drawn = self.elasticity.quotas.draw(src.index, said, training=len(run.roster.training))
-                run.decide.send([src], drawn)
+                run.decide.send([src], self.elasticity.quotas.draw(src.index, said))
+                self._strike_refused(self.elasticity.quotas)
             case loop_messages.Reported(accuracy=accuracy, loss=loss):
                 at, samples = run.now(), run.totals.samples
                 report = control.EvaluationReport(at=at, samples=samples, accuracy=accuracy, loss=loss, seconds=0.0)
@@ -303,10 +309,15 @@ class CoordinatorMachine:
         """Handles what a worker reports of its share of a data set, or asks for of the shares of others."""
         match said:
             case loop_messages.ShareTrained():
-                for liar, why in self.elasticity.shares.trained(src.index, said):
-                    self._strikes.strike(party.worker(liar), why, at_once=True)
+                self.elasticity.shares.trained(src.index, said)
+                self._strike_refused(self.elasticity.shares)
             case loop_messages.TakeShare():
                 self.elasticity.shares.take(src.index, said)
+
+    def _strike_refused(self, shared: Quotas | ShareRequests) -> None:
+        """Expels workers that have reported other data than most."""
+        for rank, why in shared.take_refused():
+            self._strikes.strike(party.worker(rank), why, at_once=True)
 
     def _share(self, src: Party, name: str, value: str) -> None:
         """Passes a value on to all workers, those too that have left and wait for the end of the run."""
@@ -383,9 +394,15 @@ class CoordinatorMachine:
         refused = self._strikes.refused(src) or src in roster.banned
         alone = src.kind == "worker" and self.survives(src)
         if alone and self.run.state.training and not refused:
-            alone = not self._failures.reached(failed.cause, src, roster.training, self.run.now())
+            alone = not self._fails_as_most(src, failed.cause)
         if alone or src in roster.joining:
             self.lost(src, failed.cause)
         else:
             kind = FailureKind.LOST_ANOTHER if failed.lost_another else FailureKind.ERROR
             self.decide.add(RunFailure(src, failed.cause, failed.details, kind))
+
+    def _fails_as_most(self, src: Party, cause: str) -> bool:
+        """Returns True if more than half of the workers have failed so. Addresses and sizes in an error may differ."""
+        same, now = NUMBERS.sub("0", cause.removeprefix(f"{src}: ")), self.run.now()
+        self._failures.report(src.index, same, now)
+        return self._failures.agreed(same, self.run.roster.ranks(), now)

@@ -1,11 +1,11 @@
 """Checks on a worker which contributions of other workers may go into what it sums up for them.
 
-    finite                                            accepted
-    not finite, and another's last one was finite     rejected: it is that worker's fault
-    not finite, and nobody's last one was             accepted: the model is at fault, and the run's servers judge it
+    finite                            accepted
+    not finite, of another worker     rejected: it spoils nobody else's work, and the one that sums up is not blamed
+    not finite, its own               accepted: the servers judge it, as they judge that of any worker
 
-So a worker whose gradient is NaN spoils nobody else's work, and the one that sums up is not blamed for it. A model that
-has diverged still reaches the servers, whose check (`gradient_check.py`) ends the run. Workers expel nobody.
+So a model that has diverged still reaches the servers, whose check (`gradient_check.py`) ends the run: the gradients of
+those that sum up are not finite either. Workers expel nobody.
 
 Where workers carry means among themselves nobody sees what each of them brings, so each looks at its own part: one that
 is not finite counts with weight zero. In gossip each looks at its own results. What it finds it tells the coordinator
@@ -31,31 +31,23 @@ def refusal(note: Callable[[Record], None] | None, now: float, me: int, rank: in
 
 
 class PeerCheck:
-    """Is the gradient check of a worker that sums up what others send. `note` takes trace records of worker `me`."""
+    """Is the gradient check of worker `me`, which sums up what others send. `note` takes records of its trace."""
 
     def __init__(self, me: int, note: Callable[[Record], None] | None) -> None:
         self._me, self._note = me, note
-        self._finite: set[int] = set()  # whose last contribution was finite
 
     def push(self, now: float, rank: int, v: Any, onto: Any = None, waiting: Collection[int] = ()) -> str | None:
         """Returns why the contribution `v` of worker `rank` is rejected, or None."""
-        if is_finite(v):
-            self._finite.add(rank)
-            return None
-        self._finite.discard(rank)
-        return refusal(self._note, now, self._me, rank) if self._finite else None
+        return None if rank == self._me or is_finite(v) else refusal(self._note, now, self._me, rank)
 
     def part(self, now: float, rank: int, v: Any, onto: Any = None) -> str | None:
         """Does the same for a worker's part of a mean."""
         return self.push(now, rank, v, onto)
 
     def gone(self, rank: int) -> None:
-        """A worker that has left vouches for nothing."""
-        self._finite.discard(rank)
+        """Remembers nothing of any worker."""
 
-    def came(self, rank: int) -> None:
-        """A worker that comes has sent nothing yet."""
-        self._finite.discard(rank)
+    came = gone
 
 
 class OwnResults:

@@ -175,7 +175,8 @@ class TierWorker(GroupMember):
         if isinstance(server, ClockedGroup):
             if not soon:
                 yield Call(self.me, AwaitGroup())
-            return self.pushed(server) if server.samples else None
+            made = server.server is not None and server.server.version > server.base  # or all of it was rejected
+            return self.pushed(server) if made else None
         return (yield from self.rest_of_averages(server, soon))
 
     def rest_of_averages(self, server: AveragingGroup, soon: bool) -> Generator[Effect, Any, Trained | None]:

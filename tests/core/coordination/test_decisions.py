@@ -43,10 +43,10 @@ class Training:
         state = RunState(RunPhase.TRAINING, model=ready(), agreed=plan())
         roster = RunRoster(3, 1, False, ())
         self.run = RunContext(state, roster, ProgressTotals(), members, self.decide, lambda: self.now)
-        leasing = Leasing(self.decide.send, self.decide.record, self.run.now, (), on_false_claim=nothing)
+        leasing = Leasing(self.decide.send, self.decide.record, self.run.now, (), nothing, roster.ranks)
         recovery = Recovery(self.run, None)
         self.ending = RunEnding(self.run, StopRule(target_accuracy=0.9), recovery, leasing)
-        quotas = Quotas(StopRule(), self.run.totals)
+        quotas = Quotas(StopRule(), self.run.totals, roster.ranks)
         self.elasticity = Elasticity(self.run, recovery, self.ending, leasing, quotas, min_workers)
         self.elasticity.begin()
 

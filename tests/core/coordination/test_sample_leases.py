@@ -9,6 +9,7 @@ import pytest
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import StopRule
+from paceline.core.coordination.loop_messages import Draw
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.coordination.sample_leases import Leasing, Quotas
@@ -23,8 +24,11 @@ class Scene:
         self.said: list[tuple[str, Any]] = []
         self.records: list[Leased] = []
         self.accused: list[tuple[Party, str]] = []
-        accuse = lambda who, why: self.accused.append((who, why))  # noqa: E731
-        self.leasing = Leasing(self.tell, self.records.append, lambda: 1.5, (), on_false_claim=accuse)
+        self.here = {0, 1, 2}
+        self.leasing = Leasing(self.tell, self.records.append, lambda: 1.5, (), self.accuse, lambda: self.here)
+
+    def accuse(self, who: Party, why: str, *, at_once: bool = False) -> None:
+        self.accused.append((who, why))
 
     def tell(self, to: Iterable[Party], message: Any) -> None:
         self.said += [(str(who), message) for who in to]
@@ -109,7 +113,6 @@ def test_without_leases_the_coordinator_does_not_end_a_run_by_epochs(scene: Scen
 @pytest.mark.parametrize(
     ("src", "message", "why"),
     [
-        (worker(0), control.Want(samples=9, size=4), "wants leases of 9 samples by 4, others of 8 samples by 4"),
         (
             server(1),
             control.SamplesResolved(contributions=()),
@@ -128,22 +131,71 @@ def test_leases_of_nothing_are_refused(scene: Scene) -> None:
         scene.leasing.heard(worker(0), 0, control.Want(samples=0, size=4))
 
 
+def quotas_of(workers: int, rule: StopRule) -> Quotas:
+    return Quotas(rule, ProgressTotals(), lambda: set(range(workers)))
+
+
 def test_quotas_end_after_epochs_of_a_length_that_the_workers_know() -> None:
-    quotas = Quotas(StopRule(samples=100, epochs=1.5), ProgressTotals())
+    quotas = quotas_of(2, StopRule(samples=100, epochs=1.5))
     ask = control.Ask(samples=1000, batch=10, epoch=40)
-    given = [quotas.quota(rank, ask, training=2) for rank in (0, 1) * 10]
+    given = [quotas.quota(rank, ask) for rank in (0, 1) * 10]
     assert sum(given) == 60
-    with pytest.raises(ProtocolError, match="worker 2 counts epochs of 39 samples, others of 40"):
-        quotas.quota(2, control.Ask(samples=1000, batch=10, epoch=39), training=2)
+    quotas.quota(2, control.Ask(samples=1000, batch=10, epoch=39))
+    assert quotas.take_refused() == [(2, "worker 2 counts epochs of 39 samples, others of 40")]
 
 
 @pytest.mark.parametrize("lie", [1, 10**6])
-def test_one_worker_that_lies_about_an_epoch_ends_and_prolongs_no_run(lie: int) -> None:
-    quotas = Quotas(StopRule(epochs=1.5), ProgressTotals())
-    given = [quotas.quota(0, control.Ask(samples=10, batch=10, epoch=lie), training=3)]
-    for rank in (1, 2) * 10:
-        given.append(quotas.quota(rank, control.Ask(samples=10, batch=10, epoch=40), training=3))
-    assert given[1] > 0
+@pytest.mark.parametrize("liar", [0, 2])
+def test_one_worker_that_lies_about_an_epoch_ends_and_prolongs_no_run(lie: int, liar: int) -> None:
+    quotas = quotas_of(3, StopRule(epochs=1.5))
+    quotas.quota(liar, control.Ask(samples=10, batch=10, epoch=lie))
+    given = [quotas.quota(rank, control.Ask(samples=10, batch=10, epoch=40)) for rank in {0, 1, 2} - {liar}]
+    assert quotas.take_refused() == [(liar, f"worker {liar} counts epochs of {lie} samples, others of 40")]
+    given += [quotas.quota(1, control.Ask(samples=10, batch=10, epoch=40)) for _ in range(10)]
+    assert all(given[:2])
     assert sum(given) == 60
-    with pytest.raises(ProtocolError, match=f"worker 0 counts epochs of {lie} samples, others of 40"):
-        quotas.quota(0, control.Ask(samples=10, batch=10, epoch=lie), training=3)
+    assert quotas.take_refused() == []
+
+
+def test_of_two_workers_the_first_is_believed() -> None:
+    quotas = quotas_of(2, StopRule(epochs=1.5))
+    for rank, epoch in ((1, 10**6), (0, 40)):
+        quotas.quota(rank, control.Ask(samples=10, batch=10, epoch=epoch))
+    assert [rank for rank, _ in quotas.take_refused()] == [1]
+
+
+@pytest.mark.parametrize("lie", [1, 10**6])
+def test_one_worker_that_lies_about_a_data_set_changes_no_queue_of_the_others(lie: int) -> None:
+    quotas = quotas_of(3, StopRule(epochs=1.0))
+
+    def draw(rank: int, samples: int) -> tuple[int, int]:
+        drawn = quotas.draw(rank, Draw(stream=0, samples=samples, epochs=0, wanted=10, batch=10, trained=0))
+        return drawn.start, drawn.stop
+
+    draw(2, lie)
+    assert draw(0, 40) == (0, 10)
+    assert quotas.take_refused() == [], "one against one"
+    assert draw(1, 40) == (10, 20)
+    ((rank, why),) = quotas.take_refused()
+    assert (rank, why[:50]) == (2, f"worker 2 shares a data set of {lie} samples with others"[:50])
+    assert [draw(0, 40), draw(1, 40), draw(1, 40)] == [(20, 30), (30, 40), (0, 0)]
+
+
+def test_the_first_to_want_leases_that_most_do_not_want_is_found_out_and_nobody_else(scene: Scene) -> None:
+    scene.leasing.heard(worker(2), 0, control.Want(samples=9, size=9))
+    scene.leasing.heard(worker(0), 0, WANT)
+    assert [whom for whom, _ in scene.said] == ["worker 2"], "one against one"
+    scene.leasing.heard(worker(1), 0, WANT)
+    assert scene.said[1:] == [
+        ("worker 0", control.Lease(epoch=0, start=0, stop=4)),
+        ("worker 1", control.Lease(epoch=0, start=4, stop=8)),
+    ]
+    assert scene.accused == [(worker(2), "wants leases of 9 samples by 9, others of 8 samples by 4")]
+
+
+def test_nobody_waits_for_a_lost_worker_to_want_leases(scene: Scene) -> None:
+    scene.leasing.heard(worker(2), 0, control.Want(samples=9, size=9))
+    scene.leasing.heard(worker(0), 0, WANT)
+    scene.here -= {1, 2}
+    scene.leasing.gone(2, 0, ask=True)
+    assert scene.said[-1] == ("worker 0", control.Lease(epoch=0, start=0, stop=4))

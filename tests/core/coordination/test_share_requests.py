@@ -137,21 +137,28 @@ def test_what_nobody_will_train_is_known() -> None:
     assert desk.requests.untrained() == {1: 3}
 
 
-@pytest.mark.parametrize("sizes", [(), (8,), (8, 8, 9)])
-def test_shares_that_are_not_those_of_the_others_are_refused(sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sizes", [(), (8,)])
+def test_shares_without_one_of_its_own_are_refused(sizes: tuple[int, ...]) -> None:
     with pytest.raises(ProtocolError):
         Desk().says(2, BEGINS, sizes=sizes)
+
+
+def test_shares_that_are_not_those_of_the_others_are_refused() -> None:
+    desk = Desk()
+    desk.says(2, BEGINS, sizes=(8, 8, 9))
+    ((rank, why),) = desk.requests.take_refused()
+    assert rank == 2
+    assert "worker 2 shares a data set of 25 samples with others that have 24, or by another partition" in why
 
 
 def test_the_first_to_report_shares_that_most_do_not_have_is_found_out_and_nobody_else() -> None:
     desk = Desk(workers=0)
     desk.here = {0, 1, 2}
-    lie = ShareTrained(stream=0, sizes=(9, 9, 10**6), own=0)
-    assert desk.requests.trained(2, lie) == []
-    assert desk.requests.trained(0, ShareTrained(stream=0, sizes=(8, 8, 8), own=2)) == [], "one against one"
-    ((liar, why),) = desk.requests.trained(1, ShareTrained(stream=0, sizes=(8, 8, 8), own=0))
-    assert liar == 2
-    assert "worker 2 shares a data set with others that have 24" in why
+    desk.says(2, BEGINS, sizes=(9, 9, 10**6))
+    desk.says(0, BEGINS, own=2)
+    assert desk.requests.take_refused() == [], "one against one"
+    desk.says(1, BEGINS)
+    assert [rank for rank, _ in desk.requests.take_refused()] == [2]
     desk.is_lost(2)
     ((rank, piece),) = desk.asks(1)
     assert (rank, piece.rank, piece.start) == (1, 2, 0)
@@ -160,8 +167,16 @@ def test_the_first_to_report_shares_that_most_do_not_have_is_found_out_and_nobod
     desk.is_lost(0)
     while desk.asks(1)[0][1].rank == 2:
         pass
-    with pytest.raises(ProtocolError, match="of 27 samples"):
-        desk.says(1, BEGINS, sizes=(9, 9, 9))
+    desk.says(1, BEGINS, sizes=(9, 9, 9))
+    assert [rank for rank, _ in desk.requests.take_refused()] == [1]
+
+
+def test_a_worker_whose_shares_were_refused_does_not_wait() -> None:
+    desk = Desk()
+    assert desk.asks(2, steps=4) == []
+    desk.says(2, BEGINS, sizes=(8, 8, 9))
+    desk.requests.take_refused()
+    assert desk.is_lost(0) == [(2, NONE)]
 
 
 def test_a_request_of_nothing_or_of_a_data_set_without_shares_is_refused() -> None:

@@ -8,32 +8,21 @@ from paceline.core.trace import Decided, Record
 GOOD, BAD = np.ones(3), np.array([1.0, np.nan, 0.0])
 
 
-def test_what_is_not_finite_is_rejected_while_anothers_last_one_was_finite() -> None:
+def test_what_is_not_finite_is_rejected_and_its_sender_named() -> None:
     records: list[Record] = []
     check = PeerCheck(0, records.append)
-    assert check.push(1.0, 1, GOOD) is None
     why = check.push(2.0, 2, BAD)
     assert why is not None
     assert why.startswith("not finite")
     assert records == [Decided(at=2.0, party="worker 0", rank=2, verdict="refused", reason=why)]
-    assert check.part(3.0, 1, GOOD) is None
+    assert check.part(3.0, 2, BAD) == why
+    assert check.part(3.0, 2, GOOD) is None
 
 
-def test_what_nobodys_is_finite_passes_so_that_the_servers_see_it() -> None:
+def test_its_own_passes_so_that_the_servers_see_a_model_that_has_diverged() -> None:
     check = PeerCheck(0, None)
-    check.push(0.0, 1, GOOD)
-    check.push(0.0, 2, GOOD)
-    assert check.push(1.0, 1, BAD) is not None, "the other one's was finite"
-    assert check.push(1.0, 2, BAD) is None
-    assert check.push(2.0, 1, BAD) is None
-
-
-def test_who_is_gone_or_new_vouches_for_nobody() -> None:
-    check = PeerCheck(0, None)
-    for change in (check.gone, check.came):
-        check.push(0.0, 1, GOOD)
-        change(1)
-        assert check.push(1.0, 2, BAD) is None
+    assert check.push(1.0, 0, BAD) is None
+    assert check.part(1.0, 0, BAD) is None
 
 
 def test_a_worker_tells_of_each_bad_result_of_its_own_and_of_the_first_good_one_after_it() -> None:
