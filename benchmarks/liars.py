@@ -323,6 +323,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--schemes", default="", help="these rows alone, by commas")
     parser.add_argument("--only", default="", help="lies that begin so, such as Push or Push.samples, by commas")
+    parser.add_argument("--control", action="store_true", help="lies to the coordinator alone")
     parser.add_argument("--quick", action="store_true", help="one way to lie in each class of message")
     parser.add_argument("--processes", action="store_true", help="real processes, one cell in --one-in")
     parser.add_argument("--each", action="store_true", help="a line for each cell")
@@ -352,6 +353,7 @@ def main(argv: list[str] | None = None) -> int:
                 continue
             row.honest, row.robust = got["accuracy"], got["robust"]
             cells += cells_of(row.name, got, given)
+        cells = [cell for cell in cells if cell.of_control or not given.control]
         drawn = random.Random(0)
         cells = [cell for cell in cells if given.one_in == 1 or drawn.randrange(given.one_in) == 0]
         cells.sort(key=lambda cell: cell.of_control)  # what differs from scheme to scheme first

@@ -109,6 +109,10 @@ class MessageAdmission:
         self._claims = FalseClaims()
         self.strikes = self._claims.strikes  # by sender
 
+    @property
+    def limits(self) -> PlanLimits:
+        return self._checker.limits
+
     def planned(self, plan: PlannedSizes, *, late: bool = False) -> None:
         """Sets the bounds of `plan`. `late`: this party joins during training, so clocks do not begin with 1."""
         self._checker = Checker(limits_of(plan, self._repeats), from_start=not (late or plan.resumed))

@@ -62,6 +62,14 @@ class Take:
     coding: bounds.Name = "exact"
 
 
+class FalsePieceError(ValueError):
+    """A member's numbers cannot be what an honest one sends. member: its position, if it is not the sender."""
+
+    def __init__(self, why: str, member: int | None = None) -> None:
+        super().__init__(why)
+        self.member = member
+
+
 class Strip(Protocol):
     """Does one member's part in the mean of one strip of the vector."""
 
@@ -160,8 +168,17 @@ class Meeting:
         """Returns a piece as it travels."""
         return v
 
-    def arrived(self, v: Any) -> Any:
-        """Does the inverse of `leaving`. Raises ProtocolError."""
+    def arrived(self, v: Any, weight: float) -> Any:
+        """Does the inverse of `leaving`, and checks what counts. Raises ProtocolError or FalsePieceError."""
+        return self.checked(v) if weight else v
+
+    def checked(self, v: Any, member: int | None = None) -> Any:
+        """Returns `v`. Raises FalsePieceError if it is not finite: honest members' numbers that are not count nothing.
+
+        It is looked at before anything is made of it, so nobody passes it on, and the sender is known.
+        """
+        if self._check is not None and len(v) and not self._check(v):
+            raise FalsePieceError("a piece has NaN or infinity", member)
         return v
 
     def finished(self, strip: int) -> None:
@@ -204,8 +221,8 @@ class RoundedMeeting(Meeting):
         """Returns a piece in 16 bits a number; an empty one as it is."""
         return self._coder.encode(v) if len(v) else v
 
-    def arrived(self, v: Any) -> Any:
-        return self._coder.decode(v) if isinstance(v, Encoded) else v
+    def arrived(self, v: Any, weight: float) -> Any:
+        return super().arrived(self._coder.decode(v) if isinstance(v, Encoded) else v, weight)
 
     def finished(self, strip: int) -> None:
         """Rounds the strip that this member has added up as it was sent, so that all members have the same."""
@@ -243,22 +260,28 @@ class Gathering(Meeting):
         v = self._coder.encode(self.v, self._series) if weight else self._nothing
         return GatheredShare(gathering, self.me, strip, v, weight)
 
+    def arrived(self, v: Any, weight: float) -> Any:
+        """Checks the length before the share is passed on, so that nobody is taken for its author."""
+        if len(v) and (len(v) != self.what.length or not isinstance(v, Encoded)):
+            raise FalsePieceError(f"the part has {len(v)} numbers")
+        return v
+
     def finished(self, strip: int) -> None:
         """Adds shares in the order of members, as far as they have come."""
         share = self.parts.pop(strip)
         assert isinstance(share, GatheredShare)
         self._came[strip] = share.v, share.weight
         while self.done in self._came:
-            self._add(*self._came.pop(self.done))
+            self._add(self.done, *self._came.pop(self.done))
             self.done += 1
 
-    def _add(self, v: Any, weight: float) -> None:
-        """Adds one share, weighted, to the mean so far. Raises ValueError for one of another length."""
+    def _add(self, member: int, v: Any, weight: float) -> None:
+        """Adds the share of a member, weighted, to the mean so far. Raises FalsePieceError."""
         if not weight:
             return
-        if len(v) != self.what.length or not isinstance(v, Encoded):
-            raise ValueError(f"the part has {len(v)} numbers")
-        share = self._coder.decode(v)
+        if not len(v):
+            raise FalsePieceError("the part has a weight and no numbers", member)
+        share = self.checked(self._coder.decode(v), member)
         self.total += weight
         if self.total == weight:
             self.adder.copy(share, self.out)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import queue
 import threading
 from collections import Counter, deque
@@ -37,7 +38,7 @@ from paceline.core.message import message
 from paceline.core.paramserver.peer_check import OwnResults
 from paceline.core.validation import bounds
 from paceline.core.vector import Memory
-from paceline.live.collectives.operations import Meeting, Take, Tools, VectorAdder, meeting_of
+from paceline.live.collectives.operations import FalsePieceError, Meeting, Take, Tools, VectorAdder, meeting_of
 from paceline.live.protocol.pending_reply import PendingReply
 from paceline.live.protocol.transport import Envelope, Kind, Transport
 
@@ -94,12 +95,14 @@ class PeerCarrier:
         strip_bytes: int = STRIP_BYTES,
         check: OwnResults | None = None,
         refuse: Callable[[int, str], None] = lambda rank, why: None,
+        most_weight: Callable[[], float] = lambda: math.inf,
     ) -> None:
         """`coder`: of the run's codec, or None. `strip_bytes`: of a strip at most. `check`: see `Tools`.
 
-        refuse: counts a false claim of a worker: its rank, and what is wrong.
+        refuse: counts a false claim of a worker: its rank, and what is wrong. most_weight: returns that of all
+        together.
         """
-        self._refuse = refuse
+        self._refuse, self._most_weight = refuse, most_weight
         self._transport, self._memory, self._adder, self._coder = transport, memory, adder, coder
         self._tools = Tools(memory, adder, coder, strip_bytes, check)
         self._me = transport.me.index
@@ -110,7 +113,8 @@ class PeerCarrier:
         self._broken: BaseException | None = None
         self._closed: deque[int] = deque(maxlen=CLOSED_MAX)
         self._away: set[int] = set()  # have left
-        self._lost: dict[int, str] = {}
+        self._lost: dict[int, PacelineError] = {}  # why there is no mean with that worker any more
+        self._has_left = False
         self._todo: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=f"means of {transport.me}", daemon=True)
         self._thread.start()
@@ -138,8 +142,14 @@ class PeerCarrier:
 
     def leave(self, workers: Iterable[int]) -> None:
         """Tells `workers` that this worker begins no mean any more."""
-        for rank in workers:
-            self._todo.put(lambda rank=rank: self._send(rank, 0, Away()))  # type: ignore[misc]
+
+        def leave() -> None:
+            self._has_left = True
+            for rank in workers:
+                self._send(rank, 0, Away())
+
+        workers = list(workers)
+        self._todo.put(leave)
 
     def close(self) -> None:
         """Ends the thread, after what is under way."""
@@ -155,7 +165,7 @@ class PeerCarrier:
             case Away():
                 self._todo.put(lambda: self._left(src.index))
             case Take() as what:
-                self._todo.put(lambda: self._stand_by(what))
+                self._todo.put(lambda: self._stand_by(src.index, what))
             case other:
                 raise ProtocolError(f"{src} sent {type(other).__name__} where a mean is carried")
 
@@ -179,7 +189,12 @@ class PeerCarrier:
 
     def lost(self, src: Party, why: str) -> None:
         """Fails the means that `src` is a member of, with PeerLost."""
-        self._todo.put(lambda: self._lose(src.index, f"lost {src}: {why}"))
+        self._todo.put(lambda: self._lose(src.index, PeerLost(f"lost {src}: {why}")))
+
+    def dropped(self, src: Party) -> None:
+        """Fails the means that `src` is a member of: a piece of it was dropped, and nobody else has that."""
+        why = f"{src} sent a piece of a mean that cannot be; its strike in the log says why"
+        self._todo.put(lambda: self._lose(src.index, ProtocolError(why)))
 
     def fail(self, error: BaseException) -> None:
         """Fails all means with `error`, since this worker cannot go on."""
@@ -207,7 +222,7 @@ class PeerCarrier:
         """
         key = key_of(what.name, what.among)
         meeting = self._open[key] = meeting_of(what, pending, effect, self._me, self._tools)
-        gone = [PeerLost(self._lost[rank]) for rank in what.among if rank in self._lost]
+        gone = [self._lost[rank] for rank in what.among if rank in self._lost]
         if gone or self._broken:
             self._fail(key, self._broken or gone[0])
             return
@@ -255,6 +270,9 @@ class PeerCarrier:
             self._take(key, meeting, strip, src, step, envelope.message)
         except (ValueError, ProtocolError) as error:
             among = meeting.what.among
+            if isinstance(error, FalsePieceError):
+                src = src if error.member is None else among[error.member]
+                error = FalsePieceError(f"worker {src}: {error}")
             member = f"member {among.index(src)}" if src in among else ""  # a schedule knows positions, not ranks
             why = f"{meeting.what.name}: {str(error).replace(member or str(error), f'worker {src}')}"
             self._refuse(src, f"Piece: {why}")
@@ -280,7 +298,9 @@ class PeerCarrier:
         what = meeting.what
         if piece.length != what.length:
             raise ValueError(f"{what.length} numbers here, {piece.length} at worker {src}")
-        sent = meeting.parts[strip].take(step, what.among.index(src), meeting.arrived(piece.v), piece.weight)
+        sent = meeting.parts[strip].take(
+            step, what.among.index(src), meeting.arrived(piece.v, piece.weight), piece.weight
+        )
         self._post(key, meeting, strip, sent)
         self._done(key, meeting, strip)
 
@@ -298,7 +318,9 @@ class PeerCarrier:
         """Sends pieces to the members that the schedule names."""
         what = meeting.what
         for o in outgoing:
-            piece = Piece(v=meeting.leaving(o.v), weight=o.weight, length=what.length)
+            # What a liar says it weighs is bounded, and so has to be what others make of it, or they seem to lie.
+            weight = min(o.weight, self._most_weight())
+            piece = Piece(v=meeting.leaving(o.v), weight=weight, length=what.length)
             self._send(what.among[o.dst], id_of(key, strip, o.step), piece)
 
     def _send(self, rank: int, id: int, message: Any) -> None:
@@ -306,7 +328,7 @@ class PeerCarrier:
         try:
             self._transport.send(party.worker(rank), Envelope(Kind.MEAN, message, id))
         except PacelineError as error:
-            self._lose(rank, str(error))
+            self._lose(rank, PeerLost(str(error)))
 
     def _finish(self, key: int, meeting: Meeting) -> None:
         """Gives the result to whoever waits for it."""
@@ -338,16 +360,19 @@ class PeerCarrier:
             if rank in meeting.what.among:
                 self._send(rank, 0, meeting.what)
 
-    def _stand_by(self, what: Take) -> None:
+    def _stand_by(self, src: int, what: Take) -> None:
         """Takes part in a mean of others with weight zero, as this worker has left."""
+        if not self._has_left or self._me not in what.among or len(self._open) >= CLOSED_MAX:
+            self._refuse(src, f"Take: it asks for a part of {what.name} that this worker does not have to give")
+            return
         key = key_of(what.name, what.among)
         if key not in self._open and key not in self._closed:
             nothing = Mean(self._memory.empty(what.length), what.among, what.name, 0.0)
             self._begin(what, PendingReply(f"Mean {what.name} of others", 1, self._memory), nothing)
 
-    def _lose(self, rank: int, why: str) -> None:
-        """Fails all means with a worker that is lost."""
+    def _lose(self, rank: int, why: PacelineError) -> None:
+        """Fails all means with a worker that is lost, or whose pieces cannot be."""
         self._lost[rank] = why
         for key, meeting in list(self._open.items()):
             if rank in meeting.what.among:
-                self._fail(key, PeerLost(why))
+                self._fail(key, why)

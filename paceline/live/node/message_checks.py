@@ -18,6 +18,7 @@ from typing import Any
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.party import Party
+from paceline.core.validation.bounds import PlanLimits
 from paceline.core.validation.message_admission import MessageAdmission, Strike
 from paceline.core.validation.message_checker import STRIKES
 from paceline.live.node.hosted_slice import Declined
@@ -49,6 +50,11 @@ class MessageChecks:
     def planned(self, plan: control.Plan, *, late: bool = False) -> None:
         """Sets the bounds of `plan`. `late`: this party joins during training."""
         self._admission.planned(plan, late=late)
+
+    @property
+    def limits(self) -> PlanLimits:
+        """Returns the limits that the plan sets; wide ones before it is known."""
+        return self._admission.limits
 
     def begin_server_view(self) -> None:
         """Servers went back, and workers push again what was undone."""

@@ -338,8 +338,10 @@ class Node(StateReader):
     def _goes_on_without(self, src: Party, envelope: Envelope, message: Any) -> None:
         """Lets a worker's role go on without a message that was dropped: its sender stays, and others may wait for it.
 
-        A call is declined, or it would stay open for ever.
+        A call is declined, or it would stay open for ever. A mean among the workers cannot go on without a piece.
         """
+        if envelope.kind == MEAN and src.kind == "worker" and self.peers is not None:
+            self.peers.dropped(src)
         if self.me.kind != "worker" or src.kind != "worker" or envelope.kind not in (CALL, TELL):
             return
         if envelope.kind == CALL:

@@ -231,7 +231,13 @@ class WorkerLifecycle:
         if means or self._scheme.connects_workers(spec.servers):
             memory, coder = FlatMemory(spec.device), self._coder()
             self._node.peers = PeerCarrier(
-                session.transport, memory, FlatAdder(), coder=coder, check=self._check, refuse=self._refuse
+                session.transport,
+                memory,
+                FlatAdder(),
+                coder=coder,
+                check=self._check,
+                refuse=self._refuse,
+                most_weight=lambda: self._node.message_checks.limits.total_weight,
             )
             session.meet_workers()
         return measured_links(session) if means and spec.allreduce == "auto" and not session.late else ()

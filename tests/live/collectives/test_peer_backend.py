@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 import time
 from collections.abc import Callable
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 from paceline.core.collective import PEERS
-from paceline.core.coordination.party import worker
+from paceline.core.coordination.party import Party, worker
 from paceline.core.effects import Mean
 from paceline.core.errors import PeerLost, ProtocolError
+from paceline.live.collectives.operations import Take
 from paceline.live.collectives.peer_backend import EARLY_MAX, Piece, id_of, key_of
 from paceline.live.net.inprocess_transport import Hub
 from paceline.live.node.node import Node
@@ -102,10 +104,14 @@ def test_strips_go_out_as_they_come_whatever_order_each_worker_has_them_in(
 
 
 def wait_for(late: list[Callable[[], None]]) -> bool:
+    return wait_until(lambda: late)
+
+
+def wait_until(holds: Callable[[], object]) -> bool:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not late and time.monotonic() < deadline:
+    while not holds() and time.monotonic() < deadline:
         threading.Event().wait(0.001)
-    return bool(late)
+    return bool(holds())
 
 
 def test_whoever_waits_for_a_mean_is_woken_when_its_party_cannot_go_on(three: Workers) -> None:
@@ -127,3 +133,59 @@ def test_a_party_that_takes_part_in_no_means_is_sent_none() -> None:
     node = Node(hub.transport(worker(0)), NumpyMemory())
     with pytest.raises(ProtocolError, match="takes no part in"):
         node.deliver(worker(1), Envelope(Kind.MEAN, None))
+
+
+def sent_by(three: Workers, rank: int, change: Callable[[Piece], None]) -> None:
+    """Has worker `rank` change each piece that it sends."""
+    send = three.transports[rank].send
+
+    def lying(to: Party, envelope: Envelope) -> None:
+        if isinstance(envelope.message, Piece):
+            envelope.message = copy.copy(envelope.message)
+            change(envelope.message)
+        send(to, envelope)
+
+    three.transports[rank].send = lying  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("by", PEERS)
+def test_a_piece_that_is_not_finite_fails_the_mean_and_names_its_sender_alone(by: str) -> None:
+    workers = Workers(3, checked=True)
+    try:
+        sent_by(workers, 2, lambda piece: setattr(piece, "v", piece.v * np.float32("nan")))
+        waiting = [workers.begin(rank, [1.0] * 40, ALL, "m", by=by) for rank in ALL]
+        assert wait_until(lambda: any(workers.refused))
+        first = next(rank for rank in (0, 1) if workers.refused[rank])
+        assert str(failure(waiting[first])) == "m: worker 2: a piece has NaN or infinity"
+        assert {src for refused in workers.refused for src in refused} == {2}
+    finally:
+        workers.close()
+
+
+def test_a_weight_beyond_that_of_all_workers_makes_nobody_elses_exceed_it() -> None:
+    workers = Workers(3, most_weight=3.0)
+    try:
+        sent_by(workers, 2, lambda piece: setattr(piece, "weight", 3.0))
+        seen: list[float] = []
+        for rank in (0, 1):
+            sent_by(workers, rank, lambda piece: seen.append(piece.weight))
+        waiting = [workers.begin(rank, [1.0] * 40, ALL, "m") for rank in ALL]
+        assert [numbers(ticket) for ticket in waiting] == [[1.0] * 40] * 3
+        assert max(seen) == 3.0
+    finally:
+        workers.close()
+
+
+def test_a_piece_that_was_dropped_fails_the_mean_and_those_that_follow(three: Workers) -> None:
+    waiting = three.begin(0, [1.0] * 40, ALL, "m")
+    three.carriers[0].dropped(worker(2))
+    assert str(failure(waiting)).startswith("worker 2 sent a piece of a mean that cannot be")
+    assert str(failure(three.begin(0, [1.0] * 40, ALL, "n"))).startswith("worker 2 sent a piece")
+
+
+def test_who_has_not_left_stands_by_for_nobody(three: Workers) -> None:
+    what = Take(name="m", among=ALL, length=40, schedule="ring", hosts=())
+    three.transports[2].send(worker(0), Envelope(Kind.MEAN, what, 0))
+    assert wait_until(lambda: three.refused[0] == [2])
+    waiting = [three.begin(rank, [float(rank)] * 40, ALL, "m") for rank in ALL]
+    assert [numbers(ticket) for ticket in waiting] == [[1.0] * 40] * 3

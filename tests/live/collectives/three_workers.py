@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -54,7 +55,7 @@ class Workers:
     refused: by rank, whose claims it found false.
     """
 
-    def __init__(self, count: int, *, checked: bool = False) -> None:
+    def __init__(self, count: int, *, checked: bool = False, most_weight: float = math.inf) -> None:
         self.told: list[tuple[int, int, bool, bool]] = []
         self.refused: list[list[int]] = [[] for _ in range(count)]
         self.hub = Hub()
@@ -74,6 +75,7 @@ class Workers:
                 strip_bytes=STRIP_BYTES,
                 check=check,
                 refuse=lambda src, why, refused=self.refused[rank]: refused.append(src),  # type: ignore[misc]
+                most_weight=lambda: most_weight,
             )
             transport.open(Behind(node))
             self.transports.append(transport)
