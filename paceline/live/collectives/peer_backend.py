@@ -191,8 +191,10 @@ class PeerCarrier:
         """Fails the means that `src` is a member of, with PeerLost."""
         self._todo.put(lambda: self._lose(src.index, PeerLost(f"lost {src}: {why}")))
 
-    def dropped(self, src: Party) -> None:
-        """Fails the means that `src` is a member of: a piece of it was dropped, and nobody else has that."""
+    def dropped(self, src: Party, message: Any) -> None:
+        """Fails the means that `src` is a member of, if a piece of it was dropped: nobody else has that."""
+        if not isinstance(message, Piece):
+            return  # others ask for the same (Take)
         why = f"{src} sent a piece of a mean that cannot be; its strike in the log says why"
         self._todo.put(lambda: self._lose(src.index, ProtocolError(why)))
 

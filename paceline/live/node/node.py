@@ -341,7 +341,7 @@ class Node(StateReader):
         A call is declined, or it would stay open for ever. A mean among the workers cannot go on without a piece.
         """
         if envelope.kind == MEAN and src.kind == "worker" and self.peers is not None:
-            self.peers.dropped(src)
+            self.peers.dropped(src, message)
         if self.me.kind != "worker" or src.kind != "worker" or envelope.kind not in (CALL, TELL):
             return
         if envelope.kind == CALL:

@@ -178,7 +178,9 @@ def test_a_weight_beyond_that_of_all_workers_makes_nobody_elses_exceed_it() -> N
 
 def test_a_piece_that_was_dropped_fails_the_mean_and_those_that_follow(three: Workers) -> None:
     waiting = three.begin(0, [1.0] * 40, ALL, "m")
-    three.carriers[0].dropped(worker(2))
+    what = Take(name="m", among=ALL, length=-1, schedule="ring", hosts=())
+    three.carriers[0].dropped(worker(1), what)
+    three.carriers[0].dropped(worker(2), Piece(v=np.zeros(0, np.float32), weight=1.0, length=-1))
     assert str(failure(waiting)).startswith("worker 2 sent a piece of a mean that cannot be")
     assert str(failure(three.begin(0, [1.0] * 40, ALL, "n"))).startswith("worker 2 sent a piece")
 
