@@ -276,9 +276,7 @@ class CoordinatorMachine:
             case control.Beat():
                 pass
             case control.Ask() as ask:
-                quota = self.elasticity.quotas.quota(src.index, ask)
-                self.decide.send([src], control.Quota(samples=quota))
-                self._strike_refused(self.elasticity.quotas)
+                self._ask(src, ask)
             case loop_messages.Draw() | loop_messages.Reported() | loop_messages.EndRun() as said:
                 self._loop_said(src, said)
             case loop_messages.ShareTrained() | loop_messages.TakeShare() as said:
@@ -313,6 +311,15 @@ class CoordinatorMachine:
                 self._strike_refused(self.elasticity.shares)
             case loop_messages.TakeShare():
                 self.elasticity.shares.take(src.index, said)
+
+    def _ask(self, src: Party, ask: control.Ask) -> None:
+        """Grants a quota; none to one that asks for what cannot be, which waits for an answer."""
+        quota = 0
+        try:
+            quota = self.elasticity.quotas.quota(src.index, ask)
+        finally:
+            self.decide.send([src], control.Quota(samples=quota))
+        self._strike_refused(self.elasticity.quotas)
 
     def _strike_refused(self, shared: Quotas | ShareRequests) -> None:
         """Expels workers that have reported other data than most."""

@@ -15,7 +15,7 @@ PATIENCE_S = 2.0
 
 
 class NoAnswer(PeerLost):
-    """Is raised for a worker that does not answer now and is not lost."""
+    """Is raised for a worker that does not answer now, or with nothing of use, and is not lost."""
 
 
 class Answering:
@@ -47,8 +47,15 @@ class Answering:
         return self.read_published(rank, what).v
 
     def read_model(self, rank: int) -> tuple[Any, float]:
-        """Returns the weights of worker `rank`, and their weight in a mean over the workers."""
-        return self._looking.model_in(rank, self.read_published(rank, WEIGHTS))
+        """Returns the weights of worker `rank`, and their weight in a mean over the workers.
+
+        Raises NoAnswer or PeerLost as `read_published` does.
+        """
+        shown = self.read_published(rank, WEIGHTS)
+        try:
+            return self._looking.model_in(rank, shown)
+        except PeerLost as error:
+            raise NoAnswer(str(error)) from None
 
     def all_answer(self, ranks: Iterable[int]) -> bool:
         """Returns True if each of these workers answers, or is lost."""

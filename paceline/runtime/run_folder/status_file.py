@@ -299,7 +299,7 @@ def starting(folder: str, scheme: str) -> Iterator[None]:
 def _standing_there(path: Path) -> bytes | None:
     """Returns the status that is there, b"" for none; None where another process leads that run now."""
     try:
-        there = (path / STATUS).read_bytes()
+        there = read_regular(path / STATUS)
         status = read_status(path)
     except (ConfigError, OSError):
         return b""

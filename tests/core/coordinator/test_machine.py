@@ -134,6 +134,22 @@ def test_a_worker_that_is_lost_while_others_train_is_told_to_them() -> None:
     assert changes(actions) == [("worker 1", "lost")]
 
 
+def test_who_asks_for_a_quota_that_cannot_be_is_answered_and_refused() -> None:
+    driver = Driver().trains()
+    actions = driver.told(W1, control.Ask(samples=8, batch=0))
+    assert sent(actions, control.Quota) == [(W1,)]
+    ((who, why, at_once),) = driver.strikes.given
+    assert (who, at_once) == (W1, True)
+    assert "mini-batches of 0" in why
+
+
+def test_data_of_another_length_than_most_have_expels_whichever_reports_it() -> None:
+    driver = Driver(workers=3, stop=StopRule(epochs=1.0)).trains()
+    for who, epoch in ((W2, 9), (W0, 8), (W1, 8)):
+        assert sent(driver.told(who, control.Ask(samples=4, batch=4, epoch=epoch)), control.Quota) == [(who,)]
+    assert driver.strikes.given == [(W2, "worker 2 counts epochs of 9 samples, others of 8", True)]
+
+
 def test_a_run_ends_with_its_last_worker_unless_it_may_be_without_any() -> None:
     alone = Driver(workers=1).trains()
     assert sent(alone.told(W0, control.Left(reason="steps")), control.Finish)

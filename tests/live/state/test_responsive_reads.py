@@ -51,6 +51,13 @@ def test_a_worker_is_left_out_from_when_it_falls_silent_until_it_answers() -> No
     assert answering.read_model(1)[1] == 1.0
 
 
+def test_one_that_shows_nothing_of_use_is_not_lost() -> None:
+    workers = Workers()
+    workers.model_length = lambda: 5  # type: ignore[method-assign]
+    with pytest.raises(NoAnswer, match="worker 1 shows nothing of use"):
+        Answering(workers).read_model(1)
+
+
 def test_one_that_is_lost_while_it_is_silent_is_asked_again_and_found_lost() -> None:
     workers = Workers()
     workers.silent, answering = {0}, Answering(workers, patience_s=0.01)
