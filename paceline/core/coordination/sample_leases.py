@@ -372,9 +372,7 @@ class ShareRequests:
         """Answers all that get a piece now, and those that need not wait any more."""
         for rank, ask in list(self._waiting.items()):
             shares, here = self._of(ask.stream, rank), self._here() - self._leaving
-            if shares is None:  # its own were refused
-                self._answer(rank, ShareTaken(stream=ask.stream))
-                continue
+            assert shares is not None
             piece = shares.take(rank, ask.wanted, ask.epochs, here)
             if piece is not None:
                 self._answer(rank, ShareTaken(stream=ask.stream, rank=piece.rank, start=piece.start, stop=piece.stop))

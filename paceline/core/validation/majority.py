@@ -66,32 +66,34 @@ class Majority(Generic[Claim]):
 class AgreedAccounts(Generic[Claim, Account]):
     """Keeps an account for each claim; workers that claim the same have one together.
 
-    Once a claim is settled, whoever claims another is to be refused (`take_refused`).
+    Once a claim is settled, whoever claims another is to be refused (`take_refused`); where it stays, it shares the
+    account of the others, and so cannot prolong a run.
     """
 
     def __init__(self, make: Callable[[Claim], Account]) -> None:
         self._make = make
         self._majority: Majority[Claim] = Majority()
         self._accounts: dict[Claim, Account] = {}
+        self._shared: dict[int, Account] = {}  # by rank
         self.settled: Claim | None = None
 
     def report(self, rank: int, claim: Claim, training: Collection[int]) -> Account:
-        """Takes a claim of worker `rank`; returns the account of those that claim the same. Raises ValueError if it
-        cannot exist."""
-        if claim not in self._accounts:
-            self._accounts[claim] = self._make(claim)
+        """Takes a claim of worker `rank`; returns the account that it shares: that of the settled claim, if there is
+        one. Raises ValueError for a claim that cannot exist."""
         before = self._majority.claim_of(rank)
         self._majority.report(rank, claim)
-        if before is not None and not self._majority.who(before):
-            del self._accounts[before]  # or one worker could have any number of them
         if self.settled is None:
+            if claim not in self._accounts:
+                self._accounts[claim] = self._make(claim)
+            if before is not None and not self._majority.who(before):
+                del self._accounts[before]  # or one worker could have any number of them
             self.settled = self._majority.settled(training)
-        return self._accounts[claim]
+        account = self._shared[rank] = self._accounts[claim if self.settled is None else self.settled]
+        return account
 
     def of(self, rank: int) -> Account | None:
         """Returns the account of worker `rank`; None before its report."""
-        claim = self._majority.claim_of(rank)
-        return None if claim is None else self._accounts[claim]
+        return self._shared.get(rank)
 
     def of_most(self) -> Account | None:
         """Returns the account of the settled claim."""

@@ -155,6 +155,7 @@ def test_one_worker_that_lies_about_an_epoch_ends_and_prolongs_no_run(lie: int, 
     assert all(given[:2])
     assert sum(given) == 60
     assert quotas.take_refused() == []
+    assert quotas.quota(liar, control.Ask(samples=10, batch=10, epoch=10**6)) == 0, "it prolongs nothing where it stays"
 
 
 def test_of_two_workers_the_first_is_believed() -> None:

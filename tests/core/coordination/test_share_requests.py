@@ -171,12 +171,12 @@ def test_the_first_to_report_shares_that_most_do_not_have_is_found_out_and_nobod
     assert [rank for rank, _ in desk.requests.take_refused()] == [1]
 
 
-def test_a_worker_whose_shares_were_refused_does_not_wait() -> None:
+def test_a_worker_whose_shares_were_refused_is_answered_by_those_of_the_others() -> None:
     desk = Desk()
     assert desk.asks(2, steps=4) == []
     desk.says(2, BEGINS, sizes=(8, 8, 9))
     desk.requests.take_refused()
-    assert desk.is_lost(0) == [(2, NONE)]
+    assert desk.is_lost(0) == [(2, piece(0, 0, 2))]
 
 
 def test_a_request_of_nothing_or_of_a_data_set_without_shares_is_refused() -> None:

@@ -57,9 +57,9 @@ def test_workers_with_other_claims_share_nothing() -> None:
     assert accounts.take_refused() == []
     accounts.report(2, 5, ALL).append(2)
     assert accounts.take_refused() == [(3, 7)]
-    assert (accounts.of_most(), accounts.of(3), accounts.take_refused()) == ([0, 1, 2], None, [])
-    accounts.report(1, 7, {1})
-    assert accounts.take_refused() == [(1, 7)], "it stays settled when the others have left"
+    assert (accounts.of_most(), accounts.take_refused()) == ([0, 1, 2], [])
+    assert accounts.report(1, 7, {1}) == accounts.report(3, 9, {1}) == [0, 1, 2], "it stays settled, and all share it"
+    assert sorted(accounts.take_refused()) == [(1, 7), (3, 9)]
 
 
 def test_one_worker_has_one_account_at_a_time() -> None:
