@@ -13,46 +13,46 @@ import math
 from collections.abc import Callable, Collection, Hashable
 from typing import Generic, TypeVar
 
-Claim = TypeVar("Claim", bound=Hashable)
+Value = TypeVar("Value", bound=Hashable)
 Account = TypeVar("Account")
 
 
-class Majority(Generic[Claim]):
+class Majority(Generic[Value]):
     """Holds the last claim of each worker, by rank. within_s: seconds after which a report is outdated."""
 
     def __init__(self, within_s: float = math.inf) -> None:
         self._within_s = within_s
-        self._claims: dict[int, tuple[Claim, float]] = {}
+        self._claims: dict[int, tuple[Value, float]] = {}
 
-    def report(self, rank: int, claim: Claim, now: float = 0.0) -> None:
+    def report(self, rank: int, claim: Value, now: float = 0.0) -> None:
         self._claims[rank] = claim, now
 
-    def claim_of(self, rank: int) -> Claim | None:
+    def claim_of(self, rank: int) -> Value | None:
         return self._claims[rank][0] if rank in self._claims else None
 
-    def forget(self, rank: int) -> Claim:
+    def forget(self, rank: int) -> Value:
         return self._claims.pop(rank)[0]
 
-    def who(self, claim: Claim) -> list[int]:
+    def who(self, claim: Value) -> list[int]:
         """Returns who has reported that."""
         return [rank for rank, (other, _) in self._claims.items() if other == claim]
 
-    def others(self, claim: Claim) -> list[int]:
+    def others(self, claim: Value) -> list[int]:
         """Returns who has reported something else."""
         return [rank for rank, (other, _) in self._claims.items() if other != claim]
 
-    def agreed(self, claim: Claim, training: Collection[int], now: float = 0.0) -> bool:
+    def agreed(self, claim: Value, training: Collection[int], now: float = 0.0) -> bool:
         """Returns True if more than half report `claim`. Workers that have reported it count, too, when they train no
         more."""
         same = {rank for rank, (other, at) in self._claims.items() if other == claim and now - at <= self._within_s}
         return 2 * len(same) > len(same.union(training))
 
-    def settled(self, training: Collection[int]) -> Claim | None:
+    def settled(self, training: Collection[int]) -> Value | None:
         """Returns the claim on which workers have agreed, or None.
 
         Where all have reported and none has more than half, it is that of most, and of as many that of the lowest rank.
         """
-        by_claim: dict[Claim, list[int]] = {}
+        by_claim: dict[Value, list[int]] = {}
         for rank, (claim, _) in sorted(self._claims.items()):
             by_claim.setdefault(claim, []).append(rank)
         for claim in by_claim:
@@ -63,21 +63,21 @@ class Majority(Generic[Claim]):
         return max(by_claim, key=lambda claim: (len(by_claim[claim]), -by_claim[claim][0]))
 
 
-class AgreedAccounts(Generic[Claim, Account]):
+class AgreedAccounts(Generic[Value, Account]):
     """Keeps an account for each claim; workers that claim the same have one together.
 
     Once a claim is settled, whoever claims another is to be refused (`take_refused`); where it stays, it shares the
     account of the others, and so cannot prolong a run.
     """
 
-    def __init__(self, make: Callable[[Claim], Account]) -> None:
+    def __init__(self, make: Callable[[Value], Account]) -> None:
         self._make = make
-        self._majority: Majority[Claim] = Majority()
-        self._accounts: dict[Claim, Account] = {}
+        self._majority: Majority[Value] = Majority()
+        self._accounts: dict[Value, Account] = {}
         self._shared: dict[int, Account] = {}  # by rank
-        self.settled: Claim | None = None
+        self.settled: Value | None = None
 
-    def report(self, rank: int, claim: Claim, training: Collection[int]) -> Account:
+    def report(self, rank: int, claim: Value, training: Collection[int]) -> Account:
         """Takes a claim of worker `rank`; returns the account that it shares: that of the settled claim, if there is
         one. Raises ValueError for a claim that cannot exist."""
         before = self._majority.claim_of(rank)
@@ -99,7 +99,7 @@ class AgreedAccounts(Generic[Claim, Account]):
         """Returns the account of the settled claim."""
         return None if self.settled is None else self._accounts[self.settled]
 
-    def take_refused(self) -> list[tuple[int, Claim]]:
+    def take_refused(self) -> list[tuple[int, Value]]:
         """Returns who claims another than what is settled, and what; their claims are forgotten."""
         if self.settled is None:
             return []
