@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,3 +119,13 @@ def test_without_numbers_too_a_run_ends_when_nobodys_results_are_finite() -> Non
     bad = Fault(kind="bad-results", at_s=0.5, workers=(0, 1, 2))
     with pytest.raises(Diverged, match="the model has diverged"):
         run(timing_only=True, cluster=replace(setting().cluster, faults=(bad,)), stop={"seconds": 10, "epochs": 0})
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "localsgd"])
+@pytest.mark.parametrize("stop", [{"epochs": 1.0}, {"steps": 8}])
+def test_the_last_exchange_counts(scheme: str, stop: dict[str, Any]) -> None:
+    """As it does live."""
+    more = {"localsgd": {"tau": 4}} if scheme == "localsgd" else {}
+    summary = run(scheme, timing_only=True, stop={"epochs": 0.0, **stop}, **more)
+    tau = 4 if scheme == "localsgd" else 1
+    assert [w.exchanges for w in summary.workers] == [-(-w.steps // tau) for w in summary.workers]
