@@ -8,6 +8,7 @@ saves its configuration as `config.toml`; `build(load(path))` makes the same one
 from __future__ import annotations
 
 import dataclasses
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from paceline.config.parsing import shown
 from paceline.config.task_defaults import take_task_defaults
 from paceline.config.validation import check
 from paceline.core.errors import ConfigError
+from paceline.core.files.regular_file import read_regular
 from paceline.core.registry import nearest
 from paceline.core.scheme import lookup, names
 
@@ -71,11 +73,16 @@ def _section_with(word: str, known: Mapping[str, Mapping[str, Flag]]) -> str:
     return nearest(word, known)
 
 
-def load(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Returns the values of a TOML file. Raises ConfigError when it cannot be read."""
+def load(path: str | Path, *, named: bool = False) -> dict[str, dict[str, Any]]:
+    """Returns the values of a TOML file. Raises ConfigError when it cannot be read.
+
+    named: the user has named the file, so it may be a link or a pipe. Others lie in a folder that may be a stranger's.
+    """
     try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
+        if named:
+            with open(path, "rb") as file:
+                return tomllib.load(file)
+        return tomllib.loads(read_regular(path).decode())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -97,11 +104,20 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def save(config: Config, path: Path) -> None:
-    """Writes a configuration as TOML to `path`, without what belongs to this run alone. Raises OSError."""
+    """Writes a configuration as TOML to `path`, without what belongs to this run alone. Raises OSError.
+
+    What was there is replaced: to write into it could follow a link out of the folder, or wait for the reader of a FIFO.
+    """
     # Imported here, since only processes that write a run's folder need it.
     import tomli_w
 
     values = to_dict(config)
     values["run"].pop("out")  # a run from this file is another one, with a folder of its own
     values["checkpoint"].pop("resume")
-    path.write_text(tomli_w.dumps(values), encoding="utf-8", errors="surrogateescape")  # as the names are on disk
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(draft, "x", encoding="utf-8", errors="surrogateescape") as file:  # as the names are on disk
+            file.write(tomli_w.dumps(values))
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,3 +68,17 @@ def test_junk_in_the_place_of_sections_is_refused_too(junk: dict[str, Any]) -> N
     except ConfigError as wrong:
         told_well = told(wrong)
     assert told_well
+
+
+@pytest.mark.parametrize("what", ["a FIFO", "a link"])
+def test_in_a_strangers_folder_it_replaces_what_is_there_and_reads_files_alone(tmp_path: Path, what: str) -> None:
+    path, outside = tmp_path / "config.toml", tmp_path / "mine"
+    outside.write_text("[run]\n")
+    os.mkfifo(path) if what == "a FIFO" else path.symlink_to(outside)
+    with pytest.raises(ConfigError, match=r"config\.toml: "):
+        load(path)
+    save(build({}), path)
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert outside.read_text() == "[run]\n"
+    assert build(load(path)) == build({})

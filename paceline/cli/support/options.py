@@ -171,7 +171,7 @@ def values_of(namespace: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Returns settings by section and key: those of the file, overridden by those of the flags. Raises ConfigError."""
     from paceline import config as configuration
 
-    values = configuration.load(namespace.config) if namespace.config else {}
+    values = configuration.load(namespace.config, named=True) if namespace.config else {}
     for setting in configuration.settings():
         text = getattr(namespace, f"{setting.section}.{setting.key}", None)
         if text is not None:
