@@ -106,7 +106,7 @@ def to_dict(config: Config) -> dict[str, dict[str, Any]]:
 def save(config: Config, path: Path) -> None:
     """Writes a configuration as TOML to `path`, without what belongs to this run alone. Raises OSError.
 
-    What was there is replaced: to write into it could follow a link out of the folder, or wait for the reader of a FIFO.
+    What was there is replaced: to write into it could follow a link out of the folder, or wait for a FIFO's reader.
     """
     # Imported here, since only processes that write a run's folder need it.
     import tomli_w
