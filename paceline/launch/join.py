@@ -40,6 +40,7 @@ from paceline.launch.exit_hook import ScriptExit, exit_if_too_late, say_nothing_
 from paceline.launch.external.detect import STARTERS, detect_external
 from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
 from paceline.launch.local.freed_memory import keep_freed_memory
+from paceline.launch.next_part import EndedPart
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
@@ -337,24 +338,27 @@ def optimizer_of(
     return given, recipe_of(given, trained_of(model, given), path)
 
 
-_joined: list[str] = []
-"""The party that this process is, once it has joined a run with others: whoever started it has one place for it."""
+_parts: list[EndedPart] = []
+"""What is known of the parts of this process's run with others, the present one last."""
+_with_others: list[Pace] = []
+"""The worker of the present part."""
 _alone: dict[int, tuple[Pace, Callable[[], None]]] = {}
 """By thread: the worker that joined last, if it is alone, and what ends it at exit; another `join` ends it before."""
 
 
 def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Returns the scheme and its parameters, which the command may have set. Raises ConfigError for a second `join`
-    in a run with others.
+    """Returns the scheme and its parameters, which the command may have set.
 
-    A process that is alone may join again and again, as notebooks do; this ends its earlier part. From now on the
-    process keeps the memory that steps free.
+    A process may join again: this ends its earlier part. One that is alone may do so in the middle of a step, as
+    notebooks do; with others it makes its last exchange first. From now on the process keeps the memory that steps
+    free.
     """
-    if _joined:
-        raise ConfigError(
-            f"this process is {_joined[0]} of its run already: a worker process has one paceline.join; "
-            "give several models to one, join({name: model, ...}, {name: optimizer, ...})"
-        )
+    if _parts and not _with_others:  # a worker of several ranks, or one that could not join
+        raise _parts[-1].joins_once("workers of several devices")
+    if _with_others:
+        pace = _with_others.pop()
+        pace.end_part()
+        _parts[-1] = dataclasses.replace(_parts[-1], lost=frozenset(pace.lost))
     if earlier := _alone.pop(threading.get_ident(), None):
         pace, leaving = earlier
         pace.supersede()
@@ -364,18 +368,20 @@ def _begin(scheme: str, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]
 
 
 def _leave_at_exit(pace: Pace, end: ScriptExit | None) -> None:
-    """Ends the worker at the end of its script; one that is alone (`end` is None) perhaps earlier, by `_begin`."""
+    """Ends the worker at the end of its script, or when it joins again, by `_begin`. `end`: None if it is alone."""
     leaving = functools.partial(leave, pace, end)
     atexit.register(leaving)
     if end is None:
         _alone[threading.get_ident()] = pace, leaving
+    else:
+        _with_others.append(pace)
 
 
 def _sit(spec: ProcessSpec | None, recipe: Recipe, own_device: str) -> tuple[ProcessSpec, Session]:
     """Says hello to the coordinator, or starts a run with a single worker; returns spec and session."""
     if spec is None:
         return sit_alone(recipe.make_scheme(), device=own_device)
-    _joined.append(spec.party)
+    _parts.append(EndedPart(spec, len(_parts) + 1, frozenset()))
     if spec.device == "auto":
         spec = dataclasses.replace(spec, device=own_device)
     check_device_of(spec)
@@ -389,6 +395,8 @@ def find_spec() -> tuple[ProcessSpec | None, ScriptExit | None]:
 
     Those that start one are `paceline launch`, torchrun, Slurm and MPI, or somebody with MXNet's variables.
     """
+    if _parts:
+        return _parts[-1].next()
     spec = spec_from(os.environ)
     if spec is not None:  # the launcher hears the exit code, too, but only when the good-byes are over
         say_nothing_of_lost_peers()

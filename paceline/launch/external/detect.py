@@ -22,6 +22,8 @@ from paceline.core.errors import ConfigError
 from paceline.launch.local.line_messages import LaunchMessage
 
 SCHEDULER, SERVER, WORKER = "scheduler", "server", "worker"
+PART = "part-"
+"""What the starter of a later part of a run is called by, before the part's number."""
 PORT_MAX = 65535
 """The highest port."""
 PORT = 29400

@@ -26,7 +26,7 @@ from paceline import config as configuration
 from paceline.config import Config
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
-from paceline.launch.external.detect import ExternalProcess, LeadRun
+from paceline.launch.external.detect import PART, ExternalProcess, LeadRun
 from paceline.launch.external.rendezvous import secret_of, ticket_of
 from paceline.launch.local.interfaces import resolve
 from paceline.launch.local.launcher import LocalHost, LocalLauncher
@@ -245,7 +245,8 @@ def run_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: 
             signal.signal(number, lambda got, _frame: supervisor.interrupt(signal.Signals(got).name))
         summary = supervisor.run()
         steps = ", ".join(f"{worker.rank}: {worker.steps}" for worker in summary.workers)
-        print(f"{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
+        part = f"{external.starter.replace('-', ' ')}: " if external.starter.startswith(PART) else ""
+        print(f"{part}{summary.scheme}: {summary.seconds:.1f} s, {summary.samples} samples; steps by worker: {steps}")
         print(left_text(supervisor.left), flush=True)
         return 0
 

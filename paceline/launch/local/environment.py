@@ -11,6 +11,7 @@ PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
+PACELINE_OUT          folder of the run
 PACELINE_RESUME       checkpoint to go on from, a folder; empty for a new start
 PACELINE_PROCESS      file that describes the process, of one that is no worker: the evaluator
 
@@ -84,7 +85,13 @@ def environment_of(spec: ProcessSpec, token_file: Path) -> dict[str, str]:
     values: dict[str, Any] = {name: getattr(spec, name) for name in _IDENTITY}
     values |= {"rank": spec.who.index, "token_file": token_file}
     values |= {setting.key: getattr(getattr(spec.config, setting.section), setting.key) for setting in _variables()}
+    values |= {"out": Path(spec.config.run.out).absolute()} if spec.config.run.out else {}
     return {PREFIX + name.upper(): written(value) for name, value in values.items()}
+
+
+def run_folder_from(environment: Mapping[str, str]) -> str:
+    """Returns the folder of the run; "" where nobody has told."""
+    return environment.get(PREFIX + "OUT", "")
 
 
 def scheme_variables(config: Config) -> dict[str, str]:
@@ -136,13 +143,19 @@ def incarnation_from(environment: Mapping[str, str]) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _config_from(environment: Mapping[str, str]) -> Config:
-    """Returns a configuration with the settings that the environment has. Raises ValueError."""
+def settings_from(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Returns the settings that the environment has, by section and key. Raises ValueError."""
     told: dict[str, dict[str, Any]] = {}
     for setting in _variables():
         text = environment.get(PREFIX + setting.key.upper())
         if text is not None:
             told.setdefault(setting.section, {})[setting.key] = parse(text, setting.type)
+    return told
+
+
+def _config_from(environment: Mapping[str, str]) -> Config:
+    """Returns a configuration with those settings. Raises ValueError."""
+    told = settings_from(environment)
     return Config(**{section: configuration.SECTIONS[section](**values) for section, values in told.items()})
 
 

@@ -130,6 +130,11 @@ class Pace:
         return clock.at_end if self._worker.end.closed else clock.reported
 
     @property
+    def lost(self) -> set[int]:
+        """Returns the ranks of workers that were lost and are not back."""
+        return set(self._worker.run.session.lost_ranks)
+
+    @property
     def batch_size(self) -> int | None:
         """Returns the size of the next mini-batch where the scheme says it (`batches` knows); None where it is the
         loop's own."""
@@ -398,6 +403,12 @@ class Pace:
             with contextlib.suppress(PacelineError):
                 self._worker.model.flat.settle()
             self.abandon(SUPERSEDED)
+
+    def end_part(self) -> None:
+        """Ends this worker's part in order, since its process joins again. Raises PeerLost or TimedOut as `close`."""
+        if not self.closed:  # the script has caught an exception, or has forgotten it
+            self.close()
+            self._worker.end.superseded = True
 
     def __enter__(self) -> Pace:
         return self

@@ -102,25 +102,18 @@ print("rank", pace.rank, "did", pace.steps, os.environ["PACELINE_WORKERS"])
     assert {path.name for path in (tmp_path / "run").iterdir()} >= {"config.toml", "trace.jsonl", "summary.json"}
 
 
-def test_ranks_draw_different_numbers_and_have_one_join_each(launch: Launch) -> None:
+def test_ranks_draw_different_numbers(launch: Launch) -> None:
     """Both scripts were seeded alike, by torch."""
     lines = """
 print("drew", torch.rand(1).item())
 step()
-try:
-    paceline.join(nn.Linear(3, 2), torch.optim.SGD(model.parameters(), lr=0.1))
-except Exception as error:
-    print("second:", type(error).__name__, error)
 step()
-print("weights", model.weight.sum().item())
 pace.close()
 """
     code, out, err = ended(launch(lines))
     assert (code, err) == (0, [])
     drawn = [line.split()[-1] for line in out.splitlines() if "drew" in line]
     assert len(set(drawn)) == len(drawn) == 2
-    assert out.count("second: ConfigError this process is worker ") == 2
-    assert out.count("has one paceline.join") == 2
     assert "steps by worker: 0: 2, 1: 2" in out
 
 
