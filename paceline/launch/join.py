@@ -19,7 +19,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Unpack, cast
 
 from paceline import schemes  # noqa: F401  enters the catalogue
@@ -30,7 +30,7 @@ from paceline.config.option_types import SchemeParameters
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.scheme import make
 from paceline.engine.forward_samples import SamplesOf
-from paceline.engine.model.several_models import together
+from paceline.engine.model.several_models import of_one_model, together
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.own_optimizer import EVALUATES_AGAIN, evaluates_again
 from paceline.engine.optim.recipe import recipe_of
@@ -70,7 +70,11 @@ SHARED_SCHEDULE, OWN_SCHEDULE = "shared", "own"
 
 def join(
     model: nn.Module | Mapping[str, nn.Module],
-    optimizer: torch.optim.Optimizer | OptimizerFactory | str | Mapping[str, torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer
+    | OptimizerFactory
+    | str
+    | Mapping[str, torch.optim.Optimizer]
+    | Sequence[torch.optim.Optimizer],
     scheme: str = "esync",
     *,
     seed: int = 0,
@@ -100,6 +104,7 @@ def join(
     given as a function of named parameters that makes one, or as the import path of such a function
     (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
     Several models go by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
+    Several optimizers of one model are a list, or go by name: `join(model, [muon, adamw])`.
     Torch schedulers follow the samples of all workers; with `schedule="own"` each `scheduler.step()` is one step.
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew. `clip_norm` shortens
@@ -297,7 +302,11 @@ def _as_one(model: Any, optimizer: Any) -> tuple[nn.Module, Any]:
     together."""
     if isinstance(model, Mapping) and isinstance(optimizer, Mapping):
         return together(model, {name: _own(each) for name, each in optimizer.items()})
-    if isinstance(model, Mapping) or isinstance(optimizer, Mapping):
+    if isinstance(optimizer, list | tuple) and not isinstance(model, Mapping):
+        optimizer = {str(number): each for number, each in enumerate(optimizer)}
+    if isinstance(optimizer, Mapping) and not isinstance(model, Mapping):
+        return model, of_one_model({name: _own(each) for name, each in optimizer.items()})
+    if isinstance(model, Mapping):
         raise ConfigError('several models need an optimizer each: join({"D": d, "G": g}, {"D": of_d, "G": of_g})')
     return model, _own(optimizer)
 

@@ -60,7 +60,7 @@ class EndedPart:
         """Returns the error for a process that cannot join again."""
         return ConfigError(
             f"this process is {self.spec.party} of its run already, and {who} have one paceline.join: give several "
-            "models to one, join({name: model, ...}, {name: optimizer, ...}), or start the next part with another command"
+            "models to one, join({name: model, ...}, {name: optimizer, ...}), or take another command for the next part"
         )
 
     def _settings(self, number: int) -> dict[str, dict[str, Any]]:

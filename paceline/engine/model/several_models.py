@@ -46,6 +46,12 @@ class SeveralOptimizers(torch.optim.Optimizer):
         return ", ".join(f"{name}: {optimizer!r}" for name, optimizer in self.members.items())
 
 
+class SeveralOfOneModel(SeveralOptimizers):
+    """The optimizers of one model, each of some of its parameters: matrices by one rule, the rest by another. Every step
+    is one of all.
+    """
+
+
 class _States(MutableMapping[Any, Any]):
     """Maps each parameter to its state, in whichever optimizer that is."""
 
@@ -133,6 +139,22 @@ def together(
     except (KeyError, TypeError) as error:
         raise ConfigError(f"models {_names(models)}: {error.args[0]}; give them other names") from None
     return module, SeveralOptimizers({name: optimizers[name] for name in models})
+
+
+def of_one_model(optimizers: Mapping[str, torch.optim.Optimizer]) -> SeveralOfOneModel:
+    """Returns several optimizers of one model as one. Raises ConfigError where two hold the same parameter."""
+    owners: dict[nn.Parameter, str] = {}
+    for name, optimizer in optimizers.items():
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ConfigError(f"optimizer {name} of the model is {optimizer!r}: give optimizers themselves")
+        for p in parameters_of(optimizer):
+            if owners.setdefault(p, name) != name:
+                raise ConfigError(
+                    f"a parameter is in the optimizers {owners[p]} and {name} of the model: give it to one"
+                )
+    if not owners:
+        raise ConfigError("no optimizer of the model holds a parameter")
+    return SeveralOfOneModel(optimizers)
 
 
 def _names(named: Mapping[str, Any]) -> str:

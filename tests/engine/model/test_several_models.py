@@ -54,3 +54,55 @@ def test_a_model_that_is_not_there_and_a_gradient_that_is_gone_are_said() -> Non
         pytest.raises(ConfigError, match="was given one model"),
     ):
         pace.step("D")
+
+
+def split(model: torch.nn.Module, second: Any = None) -> list[torch.optim.Optimizer]:
+    """Matrices by one rule, the rest by another."""
+    parameters = list(model.parameters())
+    matrices = [p for p in parameters if p.ndim == 2]
+    rest = [p for p in parameters if p.ndim != 2]
+    second = second or (lambda ps: torch.optim.AdamW(ps, lr=0.01))
+    return [torch.optim.SGD(matrices, lr=0.1, momentum=0.9), second(rest)]
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("scheme", ["bsp", "esync", "localsgd"])
+@pytest.mark.parametrize("by_name", [False, True])
+@pytest.mark.parametrize("by_frameworks", [False, True])
+def test_several_optimizers_of_one_model_make_the_steps_of_the_plain_loop(
+    scheme: str, by_name: bool, by_frameworks: bool
+) -> None:
+    model, plain = models()["D"], models()["D"]
+    given: Any = split(model)
+    optimizers, width = split(plain), next(plain.parameters()).shape[1]
+    x = torch.randn(6, 8, width, generator=torch.Generator().manual_seed(3))
+    with paceline.join(model, {"a": given[0], "b": given[1]} if by_name else given, scheme=scheme) as pace:
+        for batch in x:
+            model(batch).square().mean().backward()
+            if by_frameworks:
+                for each in pace.optimizers.values():
+                    each.step()
+            else:
+                pace.step(8)
+            plain(batch).square().mean().backward()
+            for each in optimizers:
+                each.step()
+                each.zero_grad()
+    for p, wanted in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(p, wanted)
+    assert pace.total_samples == 48
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (lambda m: [torch.optim.SGD(m.parameters(), 0.1)] * 2, "a parameter is in the optimizers 0 and 1"),
+        (lambda m: [torch.optim.SGD(m.parameters(), 0.1), "my:make"], "give optimizers themselves"),
+        (lambda m: [], "no optimizer of the model holds a parameter"),
+    ],
+)
+def test_optimizers_of_one_model_that_do_not_go_together_are_refused(given: Any, words: str) -> None:
+    model = models()["D"]
+    with pytest.raises(ConfigError, match=words):
+        paceline.join(model, given(model), scheme="bsp")

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from paceline.engine.model.flat_model import FlatModel
-from paceline.engine.model.several_models import SeveralOptimizers
+from paceline.engine.model.several_models import SeveralOfOneModel, SeveralOptimizers
 from paceline.engine.optim.own_optimizer import UserSteps, evaluates_again
 
 ONLY = ""
@@ -150,7 +150,15 @@ def drop_ins(
     cleared: Callable[[bool], None],
     steps: UserSteps | None = None,
 ) -> dict[str, DropInOptimizer]:
-    """Returns an optimizer for each model by name, for the only one by `ONLY`; {} where the loop has no optimizer."""
+    """Returns an optimizer for each model by name, for the only one by `ONLY`; {} where the loop has no optimizer.
+
+    Of several optimizers of one model the step of the last makes that of all.
+    """
+    if isinstance(optimizer, SeveralOfOneModel):
+        *others, last = optimizer.members
+        waits: dict[str, Callable[..., None]] = dict.fromkeys(others, lambda samples=None: None)
+        steps_by = {**waits, last: step}
+        return {name: DropInOptimizer(optimizer.members[name], flat, by, cleared) for name, by in steps_by.items()}
     if isinstance(optimizer, SeveralOptimizers):
         named = optimizer.members.items()
         return {name: DropInOptimizer(each, flat, functools.partial(step, name), cleared) for name, each in named}

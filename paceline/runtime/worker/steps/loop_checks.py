@@ -90,7 +90,7 @@ class LoopGuard:
         self._steps += 1
         self._look_at_weights()
         if not self._flat.has_gradient:
-            several = isinstance(self._optimizer, SeveralOptimizers)
+            several = type(self._optimizer) is SeveralOptimizers
             self._say(
                 "pace.step() found no gradient: call backward() before it, and clear no gradients in between"
                 + (": a step clears those of all models; one step of all is pace.step()" if several else "")

@@ -13,7 +13,7 @@ import torch
 
 from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
-from paceline.engine.model.several_models import SeveralOptimizers, parameters_of
+from paceline.engine.model.several_models import SeveralOfOneModel, SeveralOptimizers, parameters_of
 
 
 class PartialSteps:
@@ -21,6 +21,8 @@ class PartialSteps:
 
     def __init__(self, flat: FlatModel, optimizer: torch.optim.Optimizer | None) -> None:
         members = optimizer.members if isinstance(optimizer, SeveralOptimizers) else {}
+        if isinstance(optimizer, SeveralOfOneModel):
+            members = {}
         held = {name: set(parameters_of(member)) for name, member in members.items()}
         self._flat = flat
         self._numbers = {
