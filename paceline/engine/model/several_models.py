@@ -47,8 +47,8 @@ class SeveralOptimizers(torch.optim.Optimizer):
 
 
 class SeveralOfOneModel(SeveralOptimizers):
-    """The optimizers of one model, each of some of its parameters: matrices by one rule, the rest by another. Every step
-    is one of all.
+    """The optimizers of one model, each of some parameters: matrices by one rule, the rest by another. Every step is
+    one of all.
     """
 
 
