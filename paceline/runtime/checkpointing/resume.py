@@ -41,7 +41,6 @@ from paceline.core.errors import ConfigError
 from paceline.core.fault_tolerance.checkpoints import resumed_tables
 from paceline.core.paramserver.robust_mean import CENTRED
 from paceline.engine.data.partition_plan import parse_partition
-from paceline.engine.model.plain_names import in_names_of
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary
 from paceline.observe.trace.trace_file import TRACE
 from paceline.runtime.checkpointing import checkpoint_validation
@@ -306,6 +305,8 @@ def kind_of(recipe: Recipe) -> str:
 
 def load_weights(model: nn.Module, weights: dict[str, Tensor], source: str) -> None:
     """Loads weights by name. Raises ConfigError for the first tensor that is missing, unknown or of another shape."""
+    from paceline.engine.model.plain_names import in_names_of  # imported here, as the supervisor has no use for torch
+
     own, weights = model.state_dict(), in_names_of(model, weights)
     for name, tensor in own.items():
         if name not in weights:

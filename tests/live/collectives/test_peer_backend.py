@@ -59,8 +59,9 @@ def test_of_means_that_nobody_has_begun_only_so_many_pieces_of_one_worker_are_ke
     for number in range(EARLY_MAX + 3):
         key = key_of(f"none {number}", ALL)
         three.transports[2].send(worker(0), Envelope(Kind.MEAN, piece, id_of(key, 0, 0)))
-    first = three.begin(0, [0.0], (0, 2), "m")
-    assert numbers(three.begin(0, [0.0], (0,), "alone")) == [0.0]
+    first, begun = three.begin(0, [0.0], (0, 2), "m"), threading.Event()
+    three.carriers[0]._todo.put(begun.set)  # behind "m", which begins on the carrier's thread
+    assert begun.wait(PATIENCE_SECONDS)
     assert [numbers(ticket) for ticket in (first, three.begin(2, [2.0], (0, 2), "m"))] == [[1.0], [1.0]]
     assert three.refused[0] == [2] * 3
 
