@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     OptimizerFactory = Callable[[list[tuple[str, nn.Parameter]]], torch.optim.Optimizer]
+    Optimizers = Mapping[str, torch.optim.Optimizer] | Sequence[torch.optim.Optimizer]
 
 SHARED_SCHEDULE, OWN_SCHEDULE = "shared", "own"
 """What schedulers of the loop go by: the samples of all workers, or this worker's steps."""
@@ -70,11 +71,7 @@ SHARED_SCHEDULE, OWN_SCHEDULE = "shared", "own"
 
 def join(
     model: nn.Module | Mapping[str, nn.Module],
-    optimizer: torch.optim.Optimizer
-    | OptimizerFactory
-    | str
-    | Mapping[str, torch.optim.Optimizer]
-    | Sequence[torch.optim.Optimizer],
+    optimizer: torch.optim.Optimizer | OptimizerFactory | str | Optimizers,
     scheme: str = "esync",
     *,
     seed: int = 0,
