@@ -96,12 +96,11 @@ def join(
     one this process is the only worker. Parameters that require a gradient and are in `optimizer` are trained; the rest
     stays as worker 0 has it (docs/own-loop.md). Load a checkpoint before `join`.
 
-    Where the scheme updates on servers, they use the kind, the parameter groups and the numbers of `optimizer`, and its
-    state is on the servers. Where workers make the steps, `optimizer` itself makes them, whatever it is. It may be
-    given as a function of named parameters that makes one, or as the import path of such a function
-    (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
+    Where the scheme updates on servers, they use the kind, the parameter groups, the numbers and the state of
+    `optimizer`. Where workers make the steps, `optimizer` itself makes them, whatever it is. It may be given as a
+    function of named parameters that makes one, as the import path of such a function, or as a list of several for one
+    model (docs/optimizers.md). Leave `optimizer.step` and `optimizer.zero_grad` to `pace.step()`.
     Several models go by name: `join({"D": d, "G": g}, {"D": of_d, "G": of_g})`; `pace.step("D")` trains one.
-    Several optimizers of one model are a list, or go by name: `join(model, [muon, adamw])`.
     Torch schedulers follow the samples of all workers; with `schedule="own"` each `scheduler.step()` is one step.
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew. `clip_norm` shortens
