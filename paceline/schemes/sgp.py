@@ -81,7 +81,7 @@ class SGP(Scheme):
 
     class Worker(AnsweredRounds):
         common = ("k", "samples_seen")
-        transient = ("k", "late", "mean_weight", "made")
+        transient = ("k", "late", "mean_weight", "made", "resumed_at")
         made = 0  # steps of this round
         mean_weight: float | None  # of all workers, as far as this one knows; None: nobody has come
 
@@ -90,6 +90,10 @@ class SGP(Scheme):
             self.k = 0  # rounds sent
             self.late = 1 if scheme.tau else 0
             self.mean_weight = None  # of all workers, as far as this one knows; None: nobody has come
+            self.resumed_at = 0
+
+        def go_on_at(self, clock: int) -> None:
+            self.resumed_at = clock  # others may be in that round before this one has loaded its state
 
         @property
         def whole(self) -> bool:
@@ -159,7 +163,7 @@ class SGP(Scheme):
         def latest(self) -> int:
             """No worker is further ahead: each waits for its neighbours, and within so many hops for everybody."""
             hops = len(self.workers)
-            return int(self.k) + hops * (1 + self.late + hops.bit_length())
+            return max(int(self.k), self.resumed_at) + hops * (1 + self.late + hops.bit_length())
 
         def need_not_wait(self, rank: int) -> bool:
             return self.finished or self.asked[rank] < self.k

@@ -157,6 +157,21 @@ def test_a_question_about_a_round_that_nobody_can_be_in_is_answered_at_once() ->
     assert struck == [2]
 
 
+def test_others_may_be_in_the_round_of_a_resumed_run_before_this_worker_has_loaded_it() -> None:
+    struck: list[int] = []
+    place = RoleContext(
+        me=0,
+        workers=(0, 1),
+        w=np.zeros(2),
+        update=lambda w, g, samples: w,
+        refuses=lambda rank, why: struck.append(rank),
+    )
+    role = make("sgp", {}).worker(0)(make("sgp", {}), place)
+    role.go_on_at(47)
+    assert list(role.on(0.0, 1, RoundSent(round=47))) == []
+    assert struck == []
+
+
 def test_a_round_50000_ahead_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def parts(self: Lies, now: float, rank: int, parts: Sequence[Any]) -> Sequence[Any]:
         if rank != 2 or not isinstance(parts[0], Share):

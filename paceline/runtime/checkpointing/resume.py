@@ -239,6 +239,8 @@ class ResumePoint:
             return "; its phases begin anew, with the first"
         if not self.facts["whole"]:
             return "; its run ended within a round, so that was a shorter one"
+        if self.config.cluster.workers > 1 and not self.config.scheme().equal_rounds:
+            return "; batches that were under way may be trained twice, or not at all"
         return ""
 
     @property

@@ -300,8 +300,7 @@ class RunStatistics:
             return ""
         if self._goodput.samples_in_model(gossip=self._is_gossip()):
             return ""
-        steps = max((progress.steps for progress in latest), default=0)
-        if not steps:
+        if not max((progress.steps - progress.steps_before for progress in latest), default=0):
             return ""
         flag = next((f" (--{scheme.name}.{name})" for name in ROUND_LENGTHS if name in scheme.parameters()), "")
         return (

@@ -67,6 +67,13 @@ def test_a_run_that_ends_before_its_first_exchange_says_so(out: Path, scheme: st
     assert warning.endswith(f"Train for longer, or take fewer local steps ({flag}).") if flag else not warning
 
 
+def test_a_run_that_goes_on_with_nothing_left_says_nothing(out: Path) -> None:
+    statistics = RunStatistics(config_for(out, scheme="diloco", steps=5), 1000, begun_at=100)
+    for rank in range(2):
+        statistics.progressed(rank, dataclasses.replace(NOTHING, steps=5, samples=50, steps_before=5), 1.0)
+    assert statistics.summary().warning == ""
+
+
 def test_a_run_whose_only_exchange_is_its_last_has_trained_its_model(out: Path) -> None:
     statistics = RunStatistics(config_for(out, scheme="diloco", steps=5), 1000)
     for rank in range(2):

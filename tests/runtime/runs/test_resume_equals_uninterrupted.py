@@ -206,6 +206,16 @@ def test_a_line_warns_where_phases_begin_anew(threads: Runner, out: Path) -> Non
     assert start.note.endswith("so does what each worker remembers; its phases begin anew, with the first")
 
 
+@pytest.mark.parametrize(("scheme", "workers", "says"), [("asp", 2, True), ("asp", 1, False), ("localsgd", 2, False)])
+def test_a_line_says_that_batches_under_way_may_be_trained_twice(
+    threads: Runner, out: Path, scheme: str, workers: int, says: bool
+) -> None:
+    law = Law(scheme=scheme, servers=1, optimizer="momentum", workers=workers)
+    threads(command(law, out, 6, every=30.0))
+    start, _ = find(command(law, out, 9, every=30.0, resume="auto"))
+    assert start.note.endswith("batches that were under way may be trained twice, or not at all") == says
+
+
 def test_a_line_says_what_a_checkpoint_of_an_older_version_lacks(threads: Runner, out: Path) -> None:
     law = Law(scheme="asyncdiloco", servers=1, optimizer="momentum", parameters={"h": 3})
     threads(command(law, out, 6, every=30.0))
