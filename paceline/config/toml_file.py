@@ -92,14 +92,13 @@ def load(path: str | Path, *, named: bool = False) -> dict[str, dict[str, Any]]:
 def to_dict(config: Config) -> dict[str, dict[str, Any]]:
     """Returns values by section and key, every default written out; `build` gives the same configuration back.
 
-    Tuples become lists, as TOML has them. Of schemes, the one that is used has all its parameters.
+    Tuples become lists, as TOML has them. Of schemes there are the parameters that were given, and no others: what was
+    not given may be fitted to a short run (`Scheme.for_run`), in each process of it.
     """
     values: dict[str, dict[str, Any]] = {name: dataclasses.asdict(getattr(config, name)) for name in SECTIONS}
     for section in values.values():
         section.update({key: list(value) for key, value in section.items() if isinstance(value, tuple)})
-    used = config.scheme()
-    values[config.run.scheme] = used.parameters()
-    values.update({name: dict(entries) for name, entries in config.parameters.items() if name != config.run.scheme})
+    values.update({name: dict(entries) for name, entries in config.parameters.items()})
     return {name: entries for name, entries in values.items() if entries}
 
 

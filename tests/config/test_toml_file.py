@@ -27,6 +27,17 @@ def test_what_was_written_out_builds_the_same_configuration(scheme: str) -> None
     assert build(to_dict(again)) == again
 
 
+@pytest.mark.parametrize("scheme", names())
+def test_what_was_not_given_is_fitted_to_a_short_run_in_each_process(scheme: str, tmp_path: Path) -> None:
+    """Written out, defaults would count as given: processes trained in longer rounds than the command had said."""
+    config = build({"run": {"scheme": scheme}, "stop": {"epochs": 2.0}})
+    assert build(to_dict(config)).scheme_of(1437) == config.scheme_of(1437)
+    save(config, tmp_path / "config.toml")
+    assert build(load(tmp_path / "config.toml")).scheme_of(1437) == config.scheme_of(1437)
+    given = build({"run": {"scheme": "decoupled"}, "stop": {"epochs": 2.0}, "decoupled": {"h": 24}})
+    assert build(to_dict(given)).scheme_of(1437).parameters()["h"] == 24
+
+
 @st.composite
 def _good_values(draw: st.DrawFn) -> Values:
     workers = draw(st.integers(1, 5))
