@@ -29,6 +29,8 @@ everybody has come. With tau = 0 there is no slack and so no window: a learner w
 Quorum: if the window ends before K have come, the learner goes on alone. Its Delta is kept for the merge, and the
 answer is Theta_p - (what of its own is kept), so it loses nothing and nothing counts twice. Its next turn has the same
 fragment. Of fewer than K learners that take part, all are enough.
+Overlap: the answer overwrites the fragment, as in the paper. What the steps between its sending and its answer have
+done to that fragment, up to tau of them, is in no model, though they count as trained.
 Fragments are balanced: P runs of consecutive parameters of equal length. (The paper packs tensors into fragments of
 about equal size.) Each server is the synchroniser of its part of every fragment, and may see another M_t than others.
 Return: a restarted learner begins with the servers' Theta and without optimizer state. One that was suspended still has
