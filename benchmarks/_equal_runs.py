@@ -174,6 +174,8 @@ def resumes(way: str, scheme: str, workers: int, out: Path) -> bool | None:
     of = make(scheme, given)
     if scheme == "hybrid" or (workers > 1 and (not of.lock_step or not of.equal_rounds or of.needs_peers)):
         return None
+    if of.name == "sparseloco" and workers > 2:
+        return None  # its codec rounds magnitudes, so the last bit of a sum becomes a step of the codec, 8e-4 here
     run = {"train": _trained_steps, "launch": _launched_steps}[way]
     whole = run(scheme, given, workers, out / "whole", IN_ALL)
     run(scheme, given, workers, out / "first", FIRST, every=0.03, keep_last=100)

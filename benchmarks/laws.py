@@ -6,7 +6,7 @@ python benchmarks/laws.py [--quick] [--laws samples,loop,resume,alike] [--scheme
     samples   rows that changed = samples that the run counts - those of contributions that the scheme dropped
     loop      one worker equals the plain loop; several equal one process on the joint batch (BSP, and schemes that
               equal it by their parameters), within the rounding of float32
-    resume    a run that goes on from a checkpoint equals the uninterrupted one, bit for bit
+    resume    a run that goes on from a checkpoint equals the uninterrupted one; one or two workers bit for bit
     alike     live updates hold the samples that simulated ones hold
 
 A cell is `-` where the scheme does not promise the law. The laws but the first are in `_equal_runs.py`.
