@@ -153,8 +153,11 @@ class ScriptLauncher:
         return any(thread.is_alive() for thread in self._threads) or not self.ended.empty()
 
     def kill(self, who: Party) -> None:
-        """Kills the script of a worker with all processes it has started; one of several ranks after TOLD_SECONDS."""
-        if str(who) in self._in_ranks:
+        """Kills the script of a worker with all processes it has started, one of several ranks after TOLD_SECONDS; or
+        the process of a server."""
+        if who.kind == "server":
+            self._servers.kill(who)
+        elif str(who) in self._in_ranks:
             later = threading.Timer(TOLD_SECONDS, self._kill, (str(who), self._processes.get(str(who))))
             later.daemon = True
             later.start()

@@ -284,3 +284,21 @@ print("the sum is", v.item(), "without", kv.num_dead_nodes)
     assert "1 of 2 continue" in lost
     # Said unless the run was over before the end of that process was noticed.
     assert [line for line in rest if not line.startswith("paceline: lost workers are not started again")] == []
+
+
+def test_a_server_that_is_stopped_is_killed_and_replaced(launch: Launch, tmp_path: Path) -> None:
+    """Without its end nobody starts the next one, and the workers wait for it until --timeout."""
+    lines = """
+import json, signal
+while pace.steps < 40:
+    step()
+    if pace.rank == 0 and pace.steps == 5:
+        parties = json.load(open(os.path.join(os.environ["PACELINE_OUT"], "status.json")))["parties"]
+        os.kill(next(of["pid"] for of in parties if of["party"] == "server 0"), signal.SIGSTOP)
+pace.close()
+"""
+    code, out, err = ended(launch(lines, "--dead-after", "1"))
+    assert code == 0, err
+    assert any("server 0" in line and "silent for" in line for line in err)
+    assert any("server 0" in line and "replaced" in line for line in [*err, *out.splitlines()]), (err, out)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["samples"] >= 2 * 35 * 4
