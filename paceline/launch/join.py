@@ -40,7 +40,7 @@ from paceline.launch.exit_hook import ScriptExit, exit_if_too_late, say_nothing_
 from paceline.launch.external.detect import STARTERS, detect_external
 from paceline.launch.local.environment import incarnation_from, scheme_from, spec_from
 from paceline.launch.local.freed_memory import keep_freed_memory
-from paceline.launch.next_part import EndedPart
+from paceline.launch.next_part import RunPart
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
 from paceline.runtime.process_main import check_device_of
@@ -343,7 +343,7 @@ def optimizer_of(
     return given, recipe_of(given, trained_of(model, given), path)
 
 
-_parts: list[EndedPart] = []
+_parts: list[RunPart] = []
 """What is known of the parts of this process's run with others, the present one last."""
 _with_others: list[Pace] = []
 """The worker of the present part."""
@@ -386,7 +386,7 @@ def _sit(spec: ProcessSpec | None, recipe: Recipe, own_device: str) -> tuple[Pro
     """Says hello to the coordinator, or starts a run with a single worker; returns spec and session."""
     if spec is None:
         return sit_alone(recipe.make_scheme(), device=own_device)
-    _parts.append(EndedPart(spec, len(_parts) + 1, frozenset()))
+    _parts.append(RunPart(spec, len(_parts) + 1, frozenset()))
     if spec.device == "auto":
         spec = dataclasses.replace(spec, device=own_device)
     check_device_of(spec)

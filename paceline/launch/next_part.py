@@ -26,8 +26,8 @@ from paceline.runtime.spec.process_spec import ProcessSpec
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class EndedPart:
-    """Describes a worker's part in a run that is over. lost: ranks of workers that did not see its end."""
+class RunPart:
+    """Describes one part of a run, as a worker takes part in it. lost: ranks of workers that did not see its end."""
 
     spec: ProcessSpec
     number: int

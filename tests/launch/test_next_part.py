@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.core.errors import ConfigError
-from paceline.launch.next_part import EndedPart
+from paceline.launch.next_part import RunPart
 from paceline.runtime.spec.process_spec import ProcessSpec
 from tests.launch.forked_cli import Command, Warm
 from tests.launch.process_tree import LIGHT, all_gone, descendants
@@ -131,4 +131,4 @@ def test_workers_of_several_hosts_join_once() -> None:
         party="worker 1", workers=2, servers=1, coordinator="10.0.0.1:4", token="x" * 32, bind="10.0.0.2"
     )
     with pytest.raises(ConfigError, match=r"worker 1 of its run already.*another command"):
-        EndedPart(spec, 1, frozenset()).next()
+        RunPart(spec, 1, frozenset()).next()

@@ -7,6 +7,7 @@ the terminal, `summary` becomes `summary.json`.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -160,23 +161,28 @@ class RunStatistics:
             return sum(worker.latest.samples for worker in self._workers)
         return self._begun_at + sum(worker.latest.samples - worker.latest.samples_before for worker in self._workers)
 
-    def _samples_of(self, rank: int) -> int:
-        """Returns the samples of one worker, which add up to `samples`.
+    def _samples_before(self) -> list[int]:
+        """Returns, by rank, the samples of earlier incarnations of the run.
 
         Workers are kept at moments of their own, so what they had trained adds up to more or less than what is in the
         weights of the checkpoint: that is divided among them in proportion.
         """
-        latest = [worker.latest for worker in self._workers]
-        weights = [p.samples_before for p in latest] if any(p.samples_before for p in latest) else [1] * len(latest)
-        if not self._begun_at or sum(weights) == self._begun_at:
-            return latest[rank].samples
-        low, high = (self._begun_at * sum(weights[:of]) // sum(weights) for of in (rank, rank + 1))
-        return high - low + latest[rank].samples - latest[rank].samples_before
+        before = [worker.latest.samples_before for worker in self._workers]
+        if not self._begun_at or sum(before) == self._begun_at:
+            return before
+        weights = before if any(before) else [1] * len(before)
+        edges = [self._begun_at * at // sum(weights) for at in itertools.accumulate(weights, initial=0)]
+        return [high - low for low, high in itertools.pairwise(edges)]
+
+    def is_lost(self, rank: int) -> bool:
+        """Returns True for a worker that is lost or expelled, and not back."""
+        return self._workers[rank].state in ("lost", "expelled")
 
     # ---- while it goes on --------------------------------------------------------------------------------
     def snapshot(self, elapsed_s: float) -> ProgressSnapshot:
         """Returns what the terminal and the live page show, `elapsed_s` seconds after the start of training."""
-        fraction, before = self._fraction_done(elapsed_s)
+        fraction, done_before = self._fraction_done(elapsed_s)
+        before = self._samples_before()
         return ProgressSnapshot(
             scheme=self._recipe.scheme,
             elapsed_s=elapsed_s,
@@ -188,8 +194,10 @@ class RunStatistics:
             target=self._config.stop.target_accuracy or self._config.stop.target_loss or None,
             is_language=self._predicts_tokens,
             fraction_done=fraction,
-            seconds_left=elapsed_s * (1 - fraction) / (fraction - before) if fraction and fraction > before else None,
-            workers=tuple(self._row(rank, worker) for rank, worker in self._known),
+            seconds_left=elapsed_s * (1 - fraction) / (fraction - done_before)
+            if fraction and fraction > done_before
+            else None,
+            workers=tuple(self._row(rank, worker, before[rank]) for rank, worker in self._known),
         )
 
     def _fraction_done(self, elapsed_s: float) -> tuple[float | None, float]:
@@ -211,9 +219,9 @@ class RunStatistics:
         done, before = max(fractions, default=(None, 0.0))
         return (None if done is None else min(1.0, done)), before
 
-    def _row(self, rank: int, worker: _Worker) -> WorkerRow:
+    def _row(self, rank: int, worker: _Worker, before: int) -> WorkerRow:
         """Returns one worker's line of the display."""
-        summary = self._summary_of(rank, worker)
+        summary = self._summary_of(rank, worker, before)
         shares = summary.shares
         return WorkerRow(
             rank=rank,
@@ -232,8 +240,8 @@ class RunStatistics:
         )
 
     # ---- afterwards --------------------------------------------------------------------------------------
-    def _summary_of(self, rank: int, worker: _Worker) -> WorkerSummary:
-        """Returns what the summary says of one worker."""
+    def _summary_of(self, rank: int, worker: _Worker, before: int) -> WorkerSummary:
+        """Returns what the summary says of one worker. `before`: its samples of earlier incarnations of the run."""
         p = worker.latest
         return WorkerSummary(
             rank=rank,
@@ -242,7 +250,7 @@ class RunStatistics:
             slowdown=worker.slowdown,
             steps=p.steps,
             exchanges=p.exchanges,
-            samples=self._samples_of(rank),
+            samples=before + p.samples - p.samples_before,
             seconds_computing=p.seconds_computing,
             seconds_waiting=p.seconds_waiting,
             seconds_communicating=p.seconds_communicating,
@@ -313,6 +321,7 @@ class RunStatistics:
         config = self._config
         target, target_loss = config.stop.target_accuracy or None, config.stop.target_loss or None
         loss = self._evaluations[-1].loss if self._evaluations else None
+        before = self._samples_before()
         return Summary(
             scheme=self._recipe.scheme,
             driver=self._driver,
@@ -333,7 +342,7 @@ class RunStatistics:
             bytes_down=sum(worker.latest.bytes_down for worker in self._workers),
             bytes_shared=sum(worker.latest.bytes_shared for worker in self._workers),
             transport=self._transport,
-            workers=tuple(self._summary_of(rank, worker) for rank, worker in self._known),
+            workers=tuple(self._summary_of(rank, worker, before[rank]) for rank, worker in self._known),
             model=config.task[0],
             data=config.task[1],
             servers=config.cluster.servers,

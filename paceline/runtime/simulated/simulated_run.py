@@ -20,7 +20,6 @@ from paceline.checkpoint.folder_store import MODEL
 from paceline.core.collective import PEERS
 from paceline.core.coordination.control_messages import Progress
 from paceline.core.coordination.lifecycle import TARGET_REACHED
-from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.samples.sample_leases import Leases
@@ -89,7 +88,6 @@ class VirtualRun:
         self._looked_after = -1  # events of the simulation before the last evaluation
         self._joined: list[Record] = []
         self._reason = self._interrupted = ""
-        self._lost: set[int] = set()
         self._finished: set[int] = set()  # have made a last exchange, which no work follows that would count it
         self._countdown, self._shown = SHOW_EVENTS, time.monotonic()
         self._training: Training | None = None
@@ -211,7 +209,9 @@ class VirtualRun:
         self._note(Ended(at=at, reason=self._reason))
         if self._reason != "events" and not self._setting.rounds:  # what roles hold is looked at while they train
             sim.finish(self._reason)
-            self._finished = {rank for rank, m in enumerate(self._meters.of) if m.steps} - self._lost
+            self._finished = {
+                rank for rank, m in enumerate(self._meters.of) if m.steps and not self._statistics.is_lost(rank)
+            }
         if self._lending is not None:
             self._lending.record()
         for used in sim.cpu_used(at):
@@ -283,19 +283,12 @@ class VirtualRun:
         self._meters.record(record)
         if isinstance(record, MemberChange):
             self._counted.heard(record)
-            self._note_loss(record)
         if isinstance(record, MemberChange) and record.event in CHANGES:
             self._tell()  # what is left of it must not depend on when the screen was written
         self._statistics.recorded(record)
         if self._trace is not None:
             self._trace.append(record)
             self._hooks.append(record)
-
-    def _note_loss(self, change: MemberChange) -> None:
-        """Keeps which workers are lost."""
-        who = Party.parse(change.party)
-        if who.kind == "worker":
-            (self._lost.add if change.event in ("lost", "expelled") else self._lost.discard)(who.index)
 
     def _show_sometimes(self) -> None:
         """Updates the display, if SHOW_SECONDS have passed."""

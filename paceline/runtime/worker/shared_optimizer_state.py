@@ -98,7 +98,7 @@ class SharedOptimizerState:
         local = recipe.make_scheme().trains_locally or isinstance(update, OwnOptimizer)
         self._rule = None if self._on_servers or local else update
         self._layout: Any = None
-        self._before: list[dict[Any, Any]] = []
+        self._shown: list[str] = []  # under which names it is published
         self._hooks: list[Any] = []
 
     # ---- at join -----------------------------------------------------------------------------------------
@@ -112,6 +112,7 @@ class SharedOptimizerState:
         published = self._session.node.published
         for name, v in vectors.items():
             published[kept(AT_JOIN, name)] = functools.partial(lambda v, _slice: Flat.wrap(v), v)
+        self._shown = [kept(AT_JOIN, name) for name in (*vectors, STATE)]
         published[kept(AT_JOIN, STATE)] = lambda _slice: publish_state(facts, vectors, NOTHING)
 
     def take(self, plan: control.Plan) -> None:
@@ -138,7 +139,7 @@ class SharedOptimizerState:
     def begin(self, plan: control.Plan, whole: Callable[[], bool]) -> None:
         """From now on `state_dict` reads it where the steps are made. `whole()`: is no exchange under way?"""
         self._layout = plan.layout
-        self._session.node.published.withdraw([kept(AT_JOIN, STATE)])
+        self._session.node.published.withdraw(self._shown)
         if self._optimizer is None or not (self._on_servers or self._rule):
             return
         for member in self._members():
