@@ -51,7 +51,7 @@ def to_servers(
         name: torch.cat([_flat(of.get(name), p) for of, p in zip(own, parameters, strict=True)]) for name in names
     }
     if recipe.name == "sgd":
-        return {MOMENTUM: vectors.get(BUFFER, torch.zeros(0))}, {SCALE: 1.0}
+        return ({MOMENTUM: vectors[BUFFER]}, {SCALE: 1.0}) if BUFFER in vectors else None
     return vectors, _steps(recipe, own, parameters)
 
 
