@@ -1,9 +1,10 @@
 """Counts how many samples all workers have trained, as one of them knows it; and how many more it may train.
 
-    in lock-step   the total comes with every exchange (`Role.samples_seen`) and is the same for all, so rounds are
-                   deterministic: until the next exchange the others are taken to train as many as this worker does,
-                   which is true of schemes with equal rounds
-    elsewhere      the total of the last exchange, or what the coordinator told since, whichever is more
+    in lock-step   the total comes with every exchange (`Role.samples_seen`) and is the same for all. Where rounds are
+                   equal they are deterministic: until the next exchange the others are taken to train as many as this
+                   worker does
+    elsewhere      the total of the last exchange and what this worker has trained since, or what the coordinator has
+                   reported since, whichever is more
 
 Where an exchange does not count the samples of all (`Scheme.total_is_exact`), rounds and schedules go by the first, as
 if all had equal batches; what is reported, and the end of a loop with batches of its own, go by the second.
@@ -78,7 +79,7 @@ class Clock:
     def now(self) -> int:
         """Returns the clock of the learning-rate schedule."""
         self._look()
-        if self.lock_step:
+        if self.lock_step and self.equal_rounds:
             return self._trained + self._own * self._workers()
         return max(self._trained + self._own, self._told())
 

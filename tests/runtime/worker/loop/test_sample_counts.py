@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from torch import nn
 
-from paceline.runtime.worker.loop.sample_counts import ByQuota
+from paceline.runtime.worker.loop.sample_counts import ByQuota, Clock
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data
 
@@ -59,6 +61,17 @@ def test_unequal_batches_are_counted_as_they_are_where_no_exchange_counts_them(o
     summary, _ = run_loops(out, "sgp", loop, workers=2)
     assert summary.samples == 30
     assert totals == [30, 30]
+
+
+@pytest.mark.parametrize(("equal_rounds", "expected"), [(True, 100 + 3 * 40), (False, 100 + 40)])
+def test_in_unequal_rounds_a_fast_worker_does_not_count_its_own_speed_for_others(
+    equal_rounds: bool, expected: int
+) -> None:
+    """Else its schedule is over before the run is, and a schedule never goes back."""
+    role: Any = SimpleNamespace(samples_seen=100, samples_ahead=0)
+    clock = Clock(lambda: role, lock_step=True, equal_rounds=equal_rounds, workers=lambda: 3, told=lambda: 110)
+    clock.trained(40)
+    assert clock.now == expected
 
 
 @pytest.mark.parametrize("scheme", ["bsp", "asp"])
