@@ -138,6 +138,13 @@ def warm_up() -> None:
     train_loop.load_data(config_of("bsp", Path("nowhere")))
 
 
+def renew_pool() -> None:
+    """Lets torch replace the pool that a forked process cannot use: threads that were the first to ask would race."""
+    import torch
+
+    torch._C.set_num_threads(1)
+
+
 def in_threads(row: str, out: Path, lie: Lie | None) -> dict[str, Any]:
     """Makes one run in this process, and returns what it sent, and how it ended."""
     from _ways import train
@@ -207,6 +214,7 @@ def in_child(cell: Cell, folder: Path, *, processes: bool) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     try:
+        renew_pool()
         run = in_processes if processes else in_threads
         found = run(cell.row, folder / "run", cell.lie)
         lost, refused = changes_of(folder / "run")
