@@ -30,7 +30,6 @@ same for any batch (a small model on a GPU), nor for a loop that draws batches o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -79,7 +78,7 @@ class Size:
 )
 class LBBSP(Scheme):
     global_batch: int = parameter(0, "X: samples a round, all workers together; 0: the sum of their own", low=0)
-    low: int = parameter(1, "smallest batch of a worker", low=1)
+    low: int = parameter(0, "smallest batch of a worker; 0: 2, or 1 where X has not 2 for each", low=0)
     high: int = parameter(0, "largest batch of a worker, as its memory may bound it; 0: any", low=0)
     smoothing: str = parameter("ema:0.5", "of measured speeds: last, ema:b or median:n", check=Smoothing.parse)
     hysteresis: float = parameter(0.05, "part of a step that new sizes must save", low=0.0, high=1.0)
@@ -92,10 +91,11 @@ class LBBSP(Scheme):
             self.check_bounds(self.global_batch, workers)
 
     def check_bounds(self, total: int, workers: int) -> None:
-        if total < self.low * workers:
+        low = self.low or 1
+        if total < low * workers:
             raise ConfigError(
                 f"lbbsp: {workers} workers cannot share {total} samples a round: raise --lbbsp.global-batch to "
-                f"{self.low * workers} or lower --lbbsp.low"
+                f"{low * workers}{' or lower --lbbsp.low' if low > 1 else ''}"
             )
         if self.high and total > self.high * workers:
             raise ConfigError(
@@ -185,7 +185,7 @@ class LBBSP(Scheme):
                         self.balance.v.put(src, samples / max(seconds, 1e-9))
                     if self.members <= self.fresh and self.balance.total:  # nobody else is there to decide
                         self.decide(now)
-                    least = self.scheme.low if self.balance.total else 0
+                    least = self.balance.least(len(self.members)) if self.balance.total else 0
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, least)))
                 case Report(round=round) if round <= self.asked.get(src, -1) and src not in self.reports:
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, 0)))  # asked again, after a restart
@@ -245,7 +245,7 @@ class LBBSP(Scheme):
             if made:
                 claims = sorted(made.values())
                 most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
-                low, high = self.scheme.low, self.scheme.high or math.inf
+                low, high = self.scheme.low or 1, self.scheme.high or most
                 made = {rank: max(low, min(claim, most, high)) for rank, claim in made.items()}
                 if self.place.most_samples:  # one worker may have the batches of all one day
                     largest = max(made, key=lambda rank: made[rank])
@@ -259,6 +259,8 @@ class LBBSP(Scheme):
                 balance.sizes = self._own_batches()
                 if all(balance.sizes.values()) and not self.fresh:
                     balance.total = sum(balance.sizes.values())
+                    if min(balance.sizes.values()) == 1:  # then a batch of one is what the loop asks for
+                        balance.low = balance.low or 1
             for rank, size, reason in balance.settle({*self.reports, *self.fresh}) if balance.total else ():
                 if self.note:
                     verdict = f"{size} samples"

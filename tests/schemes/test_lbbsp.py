@@ -68,7 +68,7 @@ def test_a_newcomer_is_answered_at_once_until_it_has_caught_up_and_nobody_waits_
         report(c, 1, round, 30)
     c.gone(1)
     c.came(1)
-    assert report(c, 1, 1) == {1: Size(samples=1)}
+    assert report(c, 1, 1) == {1: Size(samples=2)}
     assert set(report(c, 0, 3, 30)) == {0}
     assert report(c, 1, 2, 1) == {1: Size(samples=30)}, "a size of the last decision"
     assert report(c, 1, 4, 30) == {}, "it has caught up"
@@ -82,7 +82,7 @@ def test_a_newcomer_that_is_a_round_ahead_is_answered_at_once_too() -> None:
     report(c, 1, 0)
     c.gone(1)
     c.came(1)
-    assert report(c, 1, 2, 30) == {1: Size(samples=1)}
+    assert report(c, 1, 2, 30) == {1: Size(samples=2)}
     assert set(report(c, 0, 1, 30)) == {0}, "nobody else is waited for in that round"
     assert report(c, 0, 2, 30) != {}
     assert report(c, 1, 3, 30) == {}, "the others are at this round, too"
@@ -115,6 +115,16 @@ def test_the_sum_of_all_batches_is_known_when_all_of_them_are() -> None:
     assert report(c, 1, 2, 9) == {}
     assert report(c, 0, 2, 1) == {0: Size(samples=1), 1: Size(samples=9)}
     assert c.role.balance.total == 10
+
+
+@pytest.mark.parametrize(("total", "low", "least"), [(20, 0, 2), (20, 1, 1), (3, 0, 1), (4, 0, 2)])
+def test_the_slowest_worker_has_two_samples_where_there_are_two_for_each(total: int, low: int, least: int) -> None:
+    """Batch normalisation cannot train on one."""
+    c = coordinator(global_batch=total, low=low)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    report(c, 0, 1, total // 2, 0.01)
+    assert report(c, 1, 1, total - total // 2, 10.0) == {0: Size(samples=total - least), 1: Size(samples=least)}
 
 
 def test_bounds_hold() -> None:

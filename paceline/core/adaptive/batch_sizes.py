@@ -9,8 +9,10 @@ from paceline.core.adaptive.step_times import Estimates
 
 
 class Balance:
-    """Keeps the present `sizes` by rank, which sum to `total` wherever the bounds `low` and `high` allow; `high` 0: no
-    bound.
+    """Keeps the present `sizes` by rank, which sum to `total` wherever the bounds `low` and `high` allow.
+
+    low   0: two samples, or one where `total` has not two for each worker, as batch normalisation needs
+    high  0: no bound
 
     `v` estimates every worker's speed in samples/s; until it does, `seconds_per_step`, if known, tells them apart.
     Sizes stay as they are until others would save more than the fraction `hysteresis` of a step.
@@ -26,13 +28,20 @@ class Balance:
     def settle(self, ranks: Iterable[int]) -> Iterator[tuple[int, int, str]]:
         """Decides new sizes for `ranks` if they save enough. Yields rank, size and reason of each that changes."""
         v, before = self._speeds(sorted(ranks)), self.sizes
-        new = apportion(self.total, v, self.low, self.high or self.total)
-        if self._will_do(before, new, v):
+        low = self.least(len(v))
+        new = apportion(self.total, v, low, self.high or max(low, self.total))
+        if self._will_do(before, new, v, low):
             return
         self.sizes = new
         for rank, size in new.items():
             if size != before.get(rank):
                 yield rank, size, f"it makes {v[rank]:.1f} of {sum(v.values()):.1f} samples/s"
+
+    def least(self, workers: int) -> int:
+        """Returns the smallest batch of one of so many workers."""
+        if self.low:
+            return self.low
+        return 2 if self.total >= 2 * workers and self.high != 1 else 1
 
     def _speeds(self, ranks: Sequence[int]) -> dict[int, float]:
         """Returns samples/s by rank. A worker of unknown speed counts as the mean of the others."""
@@ -42,11 +51,11 @@ class Balance:
         mean = sum(known.values()) / len(known) if known else 1.0
         return {rank: known.get(rank, mean) for rank in ranks}
 
-    def _will_do(self, old: Mapping[int, int], new: Mapping[int, int], v: Mapping[int, float]) -> bool:
+    def _will_do(self, old: Mapping[int, int], new: Mapping[int, int], v: Mapping[int, float], low: int) -> bool:
         """Returns True if the sizes `old` are still allowed, and a step with them is hardly longer than with `new`."""
         if old.keys() != new.keys() or sum(old.values()) != sum(new.values()):
             return False
-        if not all(self.low <= size <= (self.high or size) for size in old.values()):
+        if not all(low <= size <= (self.high or size) for size in old.values()):
             return False
         seconds_old, seconds_new = (max(sizes[rank] / v[rank] for rank in v) for sizes in (old, new))
         return seconds_new >= seconds_old * (1 - self.hysteresis)

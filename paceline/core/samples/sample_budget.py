@@ -9,6 +9,8 @@ worker that left or failed has not trained is given to others.
 
 from __future__ import annotations
 
+from paceline.core.samples.batch_cut import batch_of
+
 
 def part(left: int, workers: int) -> int:
     """Returns how many of the samples left each of so many workers trains in an exchange at most; 0 at the end."""
@@ -25,11 +27,12 @@ class Budget:
     def quota(self, rank: int, samples: int, batch: int, workers: int) -> int:
         """Returns a quota of at most `samples` for that worker, one of `workers`; 0 if none are left.
 
-        It is a multiple of `batch`, except for the very last quota.
+        It is a multiple of `batch`, except for the very last ones, which leave several workers no single sample.
         """
         # Half an even share: the rest is divided again later, by who is fast.
         fair = self.left // (2 * max(1, workers)) // batch * batch
-        given = min(self.left, max(batch, min(samples, fair)))
+        wanted = max(batch, min(samples, fair))
+        given = batch_of(self.left, wanted) if workers > 1 else min(self.left, wanted)
         self.left -= given
         self._given[rank] = self._given.get(rank, 0) + given
         return given

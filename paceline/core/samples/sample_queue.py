@@ -13,6 +13,8 @@ from __future__ import annotations
 import math
 from collections import deque
 
+from paceline.core.samples.batch_cut import batch_of
+
 SamplePlaces = tuple[int, int]
 """The first place, and the place after the last."""
 
@@ -37,7 +39,7 @@ class SampleQueue:
         """Returns places of at most `wanted` samples for worker `rank`, one of `workers`; None where none are left.
 
         They are of the first `epochs` epochs (0: of any), and whole mini-batches of `batch`, except where an epoch or
-        the run ends.
+        the run ends: there several workers leave no single place (`batch_of`).
         """
         ends = [end for end in (self.total, epochs * self.samples or None) if end is not None]
         end = min(ends) if ends else None
@@ -67,7 +69,8 @@ class SampleQueue:
         if not self._returned or (end is not None and self._returned[0][0] >= end):
             return None
         start, stop = self._returned.pop(0)
-        cut = min(stop, start + wanted, stop if end is None else end)
+        until = stop if end is None else min(stop, end)
+        cut = start + batch_of(until - start, wanted)
         if cut < stop:
             self._returned.insert(0, (cut, stop))
         return start, cut
@@ -81,9 +84,10 @@ class SampleQueue:
         # Half an even share of what is left: the other half is divided later, by who is fast.
         fair = wanted if end is None else (end - start) // (2 * max(1, workers)) // batch * batch
         epoch_end = (start // self.samples + 1) * self.samples
-        stop = min(start + max(batch, min(wanted, fair)), epoch_end, epoch_end if end is None else end)
-        self._next = stop
-        return start, stop
+        here = min(epoch_end, epoch_end if end is None else end) - start
+        length = max(batch, min(wanted, fair))
+        self._next = start + (batch_of(here, length) if workers > 1 else min(here, length))
+        return start, self._next
 
 
 class _UntrainedPieces:

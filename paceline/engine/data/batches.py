@@ -70,15 +70,13 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
 
         Fewer only where the last epoch ends, None after that.
         """
-        parts, samples = [], self._cut(samples, of_all=True)
-        while samples > 0 and (part := self._some(samples)) is not None:
-            parts.append(part)
-            samples -= len(part)
-        return self._select(_joined(parts)) if parts else None
+        part = self._whole(samples)
+        return None if part is None else self._select(part)
 
-    def indices(self, samples: int) -> list[int] | None:
-        """Which samples a batch of at most that size has; None when all is over."""
-        part = self._some(self._cut(samples))
+    def indices(self, samples: int, *, whole: bool = False) -> list[int] | None:
+        """Which samples a batch of at most that size has; None when all is over. `whole`: of just that size, as `take`
+        makes it."""
+        part = self._whole(samples) if whole else self._some(self._cut(samples))
         if part is None:
             return None
         numbers: list[int] = part.tolist()
@@ -96,6 +94,13 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         owed = min(self._epochs_behind, epochs)
         self._epochs_behind -= owed
         self.epochs = self.epoch + epochs - owed
+
+    def _whole(self, samples: int) -> Indices | None:
+        parts, samples = [], self._cut(samples, of_all=True)
+        while samples > 0 and (part := self._some(samples)) is not None:
+            parts.append(part)
+            samples -= len(part)
+        return _joined(parts) if parts else None
 
     def forget_taken(self) -> None:
         """They have been handed over."""

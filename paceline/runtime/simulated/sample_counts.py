@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from paceline.core.role import Role
+from paceline.core.samples.batch_cut import batch_of
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.scheme import Scheme
 from paceline.core.trace import ARRIVALS, MemberChange
@@ -33,9 +34,10 @@ class _FromBudget:
         way."""
         if begins:
             self.leave()
+        workers = self._workers()
         if self._held < batch:
-            self._held += self._budget.quota(self._rank, batch, batch, self._workers())
-        return min(batch, self._held)
+            self._held += self._budget.quota(self._rank, batch, batch, workers)
+        return batch_of(self._held, batch) if workers > 1 else min(batch, self._held)
 
     def trained(self, samples: int) -> None:
         """Takes trained samples off the quota."""

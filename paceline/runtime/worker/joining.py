@@ -233,7 +233,11 @@ def _allowance(session: Session, spec: ProcessSpec, plan: control.Plan, clock: C
     begins."""
     if not plan.samples:
         return None
-    return InRounds(plan.samples, clock) if clock.equal_rounds else quotas_of(session, spec.timeout_s)
+    return (
+        InRounds(plan.samples, clock)
+        if clock.equal_rounds
+        else quotas_of(session, spec.timeout_s, divided=plan.workers > 1)
+    )
 
 
 def _report_waits(session: Session) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.core.samples.sample_budget import Budget, part
 
@@ -44,6 +47,17 @@ def test_all_together_train_just_the_samples_of_the_run_whoever_is_lost(seed: in
             held[rank] = 0
     assert budget.left == 0
     assert sum(trained.values()) == 5_000
+
+
+@given(st.integers(2, 90), st.lists(st.integers(2, 9), min_size=1, max_size=5))
+def test_several_workers_are_left_no_single_sample_whatever_their_batches(samples: int, batches: list[int]) -> None:
+    budget, given_out = Budget(samples), []
+    for batch in itertools.cycle(batches):
+        given_out.append(budget.quota(0, batch, batch, workers=2))
+        if not budget.left:
+            break
+    assert sum(given_out) == samples
+    assert min(given_out) > 1
 
 
 def test_the_slowest_worker_is_given_no_more_than_a_mini_batch_of_the_last_ones() -> None:

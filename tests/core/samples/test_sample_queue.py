@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from paceline.core.samples.sample_queue import SampleQueue
 
@@ -38,6 +41,21 @@ def test_every_place_is_trained_once_whoever_is_lost_or_leaves(seed: int) -> Non
         if not now and not any(held.values()):
             break
     assert trained == Counter(range(n * epochs))
+
+
+@given(st.integers(2, 60), st.integers(1, 3), st.lists(st.integers(2, 9), min_size=1, max_size=5))
+def test_several_workers_are_left_no_single_place_whatever_their_batches(
+    n: int, epochs: int, batches: list[int]
+) -> None:
+    queue = SampleQueue(n)
+    pieces = []
+    for batch in itertools.cycle(batches):
+        piece = queue.take(0, batch, batch, epochs=epochs, workers=2)
+        if piece is None:
+            break
+        pieces.append(piece)
+    assert [place for piece in pieces for place in range(*piece)] == [*range(n * epochs)]
+    assert min(stop - start for start, stop in pieces) > 1
 
 
 def test_pieces_are_whole_batches_that_end_with_an_epoch_and_get_shorter_towards_the_end() -> None:

@@ -291,7 +291,8 @@ class BatchFeed:
         size = self._sizes.by_scheme or batch_size
         if dealer is not None:
             size = dealer.size(size, begins=True)
-        indices = stream.indices(size) if size else None
+        whole = bool(self._sizes.by_scheme) or size != batch_size
+        indices = stream.indices(size, whole=whole) if size else None
         if indices is not None:
             lengths.append(len(indices))
             if dealer is not None:
@@ -385,7 +386,9 @@ class BatchFeed:
         if sizes.clock.equal_rounds:
             return InRounds(min(filter(None, (max(1, round(plan.epochs * samples)), plan.samples))), sizes.clock)
         if self._quotas is None:
-            self._quotas = sizes.allowance = quotas_of(self._run.session, self._run.spec.timeout_s, epoch=samples)
+            self._quotas = sizes.allowance = quotas_of(
+                self._run.session, self._run.spec.timeout_s, epoch=samples, divided=plan.workers > 1
+            )
         return self._quotas
 
     def _share(self, stream: Batches, number: int, *, fixed: bool) -> None:
@@ -435,7 +438,14 @@ class BatchFeed:
         """Returns a stream that draws from the coordinator's queue."""
         run = self._run
         samples = len(data if order is None else order)
-        dealer = SampleDealer(run.session, len(self._streams), samples, run.spec.timeout_s, self._behind.samples)
+        dealer = SampleDealer(
+            run.session,
+            len(self._streams),
+            samples,
+            run.spec.timeout_s,
+            self._behind.samples,
+            divided=run.plan.workers > 1,
+        )
         drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)
         stream = DealtBatches(data, dealer, batch_size, order=drawn, device=run.device)
         self._allowances[id(stream)] = dealer

@@ -88,7 +88,7 @@ class LeasedPosition:
             self._session.tell(past)
 
 
-def quotas_of(session: Session, timeout_s: float, epoch: int = 0) -> ByQuota:
+def quotas_of(session: Session, timeout_s: float, epoch: int = 0, *, divided: bool) -> ByQuota:
     """Returns the quotas of a run that ends after so many samples, asked for from the coordinator.
 
     Its calls raise TimedOut or PeerLost without a coordinator.
@@ -114,7 +114,7 @@ def quotas_of(session: Session, timeout_s: float, epoch: int = 0) -> ByQuota:
                 return None
             raise TimedOut(f"{session.node.me} waited {timeout_s:.0f} s for samples from the coordinator") from None
 
-    return ByQuota(ask, answer, session.node.now)
+    return ByQuota(ask, answer, session.node.now, divided=divided)
 
 
 class ShareClient:

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from paceline.core.role import Role
-from paceline.core.samples.batch_cut import batch_of
+from paceline.core.samples.batch_cut import batch_of, leaves_one
 from paceline.core.samples.sample_budget import part
 
 
@@ -172,10 +172,17 @@ class ByQuota:
     AHEAD_SECONDS = 0.1
     ends_run = True
 
-    def __init__(self, ask: Callable[[int, int], None], answer: Callable[[bool], int | None], now: Callable[[], float]):
+    def __init__(
+        self,
+        ask: Callable[[int, int], None],
+        answer: Callable[[bool], int | None],
+        now: Callable[[], float],
+        *,
+        divided: bool,
+    ) -> None:
         """`ask(samples, batch)` asks for samples, in mini-batches of a size. `answer(wait)` returns what was granted,
-        or None where there is no answer yet."""
-        self._ask, self._answer, self._now = ask, answer, now
+        or None where there is no answer yet. `divided`: others get quotas too."""
+        self._ask, self._answer, self._now, self._divided = ask, answer, now, divided
         self._held = self._used = 0
         self._asked = False
         self._asked_at = now()
@@ -190,12 +197,13 @@ class ByQuota:
             self._take(wait=False)
         if not self._asked and self._held <= max(batch, self._wanted // 2):
             self._ask_for_more(batch)
-        while self._held < batch:
+        while self._held < batch or (self._divided and leaves_one(self._held, batch)):
             if not self._asked:
                 self._ask_for_more(batch)
             if not self._take(wait=True):
                 break
-        return max(0, min(batch, self._held))  # batches of streams cannot be cut: there may be less than nothing
+        held = max(0, self._held)  # batches of streams cannot be cut: there may be less than nothing
+        return batch_of(held, batch) if self._divided else min(batch, held)
 
     def trained(self, samples: int) -> None:
         """Takes samples off what this worker holds."""

@@ -13,6 +13,7 @@ from collections import deque
 from paceline.core.coordination import loop_messages
 from paceline.core.effects import Piece
 from paceline.core.errors import TimedOut
+from paceline.core.samples.batch_cut import batch_of, leaves_one
 from paceline.live.control.session import Session
 
 AHEAD_SECONDS = 0.1
@@ -23,12 +24,14 @@ class SampleDealer:
     """Gives a stream its samples, and says how large the next mini-batch may be (it is an `Allowance`).
 
     `stream`: which data set of the loop this is, by number. `samples`: its length. `behind`: places that were trained
-    before the run.
+    before the run. `divided`: others draw from the queue too.
     """
 
-    def __init__(self, session: Session, stream: int, samples: int, timeout_s: float, behind: int = 0) -> None:
+    def __init__(
+        self, session: Session, stream: int, samples: int, timeout_s: float, behind: int = 0, *, divided: bool = True
+    ) -> None:
         self._session, self._stream, self._samples, self._timeout_s = session, stream, samples, timeout_s
-        self._behind = behind
+        self._behind, self._divided = behind, divided
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
@@ -50,13 +53,17 @@ class SampleDealer:
         self._anew = epochs or 0 if anew else 0
 
     def take(self, samples: int) -> Piece | None:
-        """Returns a piece of at most so many samples, all of one epoch; None where none are left."""
+        """Returns a piece of at most so many samples, all of one epoch; None where none are left.
+
+        Where an epoch ends no single sample is left (`batch_of`).
+        """
         if not self._held:
             self.size(samples, begins=True)
         if not self._pieces:
             return None
         epoch, start, end = self._pieces.popleft()
-        stop = min(end, start + samples)
+        ends = end == self._samples and self._divided
+        stop = start + (batch_of(end - start, samples) if ends else min(end - start, samples))
         if stop < end:
             self._pieces.appendleft((epoch, stop, end))
         self._held -= stop - start
@@ -72,15 +79,17 @@ class SampleDealer:
             self._receive(wait=False)
         if self._asked_for is None and self._held <= max(batch, self._wanted // 2):
             self._ask(batch)
-        while self._held < batch:
+        while self._held < batch or (self._divided and leaves_one(self._held, batch)):
             if self._asked_for is None:
                 self._ask(batch)
             if not self._receive(wait=True):
                 break
         if self._held >= batch:
-            return batch
-        # These are the last ones. What is left of two epochs stays two batches, as in a loop that trains alone.
-        return self._pieces[0][2] - self._pieces[0][1] if self._pieces else 0
+            return batch_of(self._held, batch) if self._divided else batch
+        # These are the last ones. What is left of two epochs stays two batches, as in a loop that trains alone, but
+        # for a single sample.
+        of_one_epoch = sum(stop - start for epoch, start, stop in self._pieces if epoch == self._pieces[0][0])
+        return self._held if of_one_epoch == 1 else of_one_epoch
 
     def trained(self, samples: int) -> None:
         """Notes that a step was made of everything that the loop was given."""

@@ -93,7 +93,9 @@ def test_after_close_the_total_is_that_of_the_run_on_a_worker_that_left_before_o
 def test_a_worker_that_leaves_asks_for_no_samples_where_it_holds_some_or_has_asked() -> None:
     """So the coordinator gives these to the others (`tests/core/coordination/test_lifecycle.py`)."""
     asked: list[tuple[int, int]] = []
-    quotas = ByQuota(lambda samples, batch: asked.append((samples, batch)), lambda wait: 24 if wait else None, float)
+    quotas = ByQuota(
+        lambda samples, batch: asked.append((samples, batch)), lambda wait: 24 if wait else None, float, divided=True
+    )
     quotas.leave()
     assert asked == []
     assert quotas.size(8, begins=True) == 8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from paceline.core.coordination import loop_messages
+from paceline.core.samples.sample_queue import SampleQueue
 from paceline.core.scheme import names
 from paceline.engine.data.dealt_batches import DealtBatches
 from paceline.engine.data.partition_plan import epoch_order
@@ -109,6 +111,53 @@ def test_the_ends_of_two_epochs_are_two_batches() -> None:
     found = [batch[0][:, 0].tolist() for size in sizes if (batch := batches.take(size))]
     assert found == [[96, 97, 98, 99]] * 2
     assert dealer.ends_run
+
+
+@pytest.mark.parametrize("loader", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_no_batch_of_several_workers_has_one_sample_whatever_sizes_a_scheme_says(seed: int, loader: bool) -> None:
+    """The plain loop's batches would have 10; each is of just the size that the scheme says until the samples end."""
+    dice = random.Random(seed)
+    n, epochs, workers = dice.randint(20, 90), dice.randint(1, 3), 3
+    queue_of_all = SampleQueue(n)
+    streams = []
+    for rank in range(workers):
+        session: Any = _Drawing(queue_of_all, rank, workers)
+        dealer = SampleDealer(session, stream=0, samples=n, timeout_s=5)
+        stream = DealtBatches(numbered(n), dealer, 10, order=lambda _: np.arange(n))
+        stream.extend(epochs)
+        streams.append((dealer, stream))
+    trained: Counter[int] = Counter()
+    while streams:
+        dealer, stream = dice.choice(streams)
+        wanted = dice.randint(2, 16)
+        size = dealer.size(wanted, begins=True)
+        if not size:
+            streams.remove((dealer, stream))
+            continue
+        assert 1 < size <= max(wanted, 3)
+        found = stream.indices(size, whole=True) if loader else stream.take(size)
+        assert found is not None
+        numbers = found if isinstance(found, list) else found[0][:, 0].long().tolist()
+        assert len(numbers) == size
+        trained.update(numbers)
+    assert trained == Counter(dict.fromkeys(range(n), epochs))
+
+
+class _Drawing:
+    """Stands for the session with a coordinator that has this queue."""
+
+    def __init__(self, queue_of_all: SampleQueue, rank: int, workers: int) -> None:
+        self.mailbox, self.over = Mailbox(f"worker {rank}", timeout_s=5), threading.Event()
+        self.node, self._queue, self._rank, self._workers = self, queue_of_all, rank, workers
+
+    def now(self) -> float:
+        return 0.0
+
+    def tell(self, draw: loop_messages.Draw) -> None:
+        places = self._queue.take(self._rank, draw.wanted, draw.batch, epochs=draw.epochs, workers=self._workers)
+        start, stop = places or (0, 0)
+        self.mailbox.dealt[draw.stream].put(loop_messages.Drawn(stream=0, start=start, stop=stop, over=False))
 
 
 def one_worker(out: Path, scheme: str, partition: str) -> nn.Module:
