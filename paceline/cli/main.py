@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline import __version__
-from paceline.cli.support.output import dropping_output, replacing_unprintable
+from paceline.cli.support.output import dropping_output, open_standard_streams, replacing_unprintable
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.observe.terminal.streams import discard
 
@@ -88,10 +88,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(words: list[str]) -> int:
     """Runs the command; a verb whose result is a folder goes on where nobody reads its output any more."""
-    if words and words[0] in RUNS:
-        with dropping_output():
-            return _run(words)
-    return _run(words)
+    starts = bool(words) and words[0] in RUNS
+    if not starts and sys.stdout is None:
+        print("paceline: standard output is closed, and this command writes its answer there", file=sys.stderr)
+        return 2
+    open_standard_streams()
+    if not starts:
+        return _run(words)
+    with dropping_output():
+        return _run(words)
 
 
 def _run(words: list[str]) -> int:
@@ -141,12 +146,23 @@ def _dispatch(words: list[str]) -> int:
         from paceline.core.registry import nearest
 
         raise ConfigError(f"unknown verb {words[0]!r}{nearest(words[0], VERBS)}")
+    if words[0] in RUNS and not _has_current_folder():
+        raise ConfigError("the current folder was deleted: change to one that exists")
     try:
         if words[0] in FORKING:
             return _call_with_fork_server(words)
         return int(_verb(words[0]).main(words[1:]))
     except SystemExit as end:  # argparse after --help
         return int(end.code or 0)
+
+
+def _has_current_folder() -> bool:
+    """Returns True unless the current folder was deleted; PyTorch cannot be imported in such a one."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _print_help() -> None:

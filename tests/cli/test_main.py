@@ -160,3 +160,15 @@ def test_help_fits_eighty_columns(
     text = capsys.readouterr().out
     assert not [line for line in text.splitlines() if len(line) > 80]
     assert not re.search(r"^ +do not$", text, re.M)
+
+
+@pytest.mark.parametrize("verb", ["train", "launch", "simulate"])
+def test_a_run_in_a_folder_that_was_deleted_is_refused(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main([verb, "--out", str(tmp_path / "run"), "python", "train.py"]) == 2
+    assert capsys.readouterr().err == "paceline: the current folder was deleted: change to one that exists\n"
+    monkeypatch.undo()

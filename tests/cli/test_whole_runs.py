@@ -131,3 +131,33 @@ def test_ctrl_c_ends_even_a_run_with_a_worker_that_does_not_answer(warm: Warm, t
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+TRAINS = """
+import torch
+import paceline
+
+model = torch.nn.Linear(4, 1)
+pace = paceline.join(model, torch.optim.SGD(model.parameters(), lr=0.1), scheme="bsp")
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    pace.step()
+pace.close()
+print("trained")
+"""
+RUNS = ("launch -n 2 -s 1 python src/train.py", "train --workers 1 --scheme bsp --data synthetic --total-samples 8")
+
+
+@pytest.mark.parametrize("words", RUNS, ids=["launch", "train"])
+def test_files_named_like_modules_in_the_current_folder_are_seen_by_no_helper_process(
+    words: str, tmp_path: Path
+) -> None:
+    for name in ("signal", "types", "queue", "torch/__init__"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('not for you')")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text(TRAINS)
+    command = [sys.executable, "-P", "-m", "paceline", *words.split()]  # as the installed `paceline` does
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("trained") == 2 * ("launch" in words)

@@ -260,7 +260,7 @@ class ForkedCommand:
         from paceline.cli.main import main
         from tests.launch.forked_scripts import defaults, fork_scripts
 
-        words = list(command)[3:]
+        words = list(command)[command.index("paceline") + 1 :]
         self.pid = os.fork()
         if self.pid == 0:
             defaults()

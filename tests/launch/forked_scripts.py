@@ -45,6 +45,7 @@ def script_of(command: Sequence[str]) -> list[str]:
     """What follows `python` in `command`, if it is a script or module of this one, also as several ranks; otherwise
     []."""
     program, *words = command
+    words = words[1:] if words[:2] == ["-P", "-m"] else words  # helper processes
     if tuple(words[:2]) == RANKS:
         return words if script_of(words[3:]) else []
     if words[:2] == QUIET:

@@ -18,6 +18,7 @@ from paceline.cli.support.run_and_report import ending_in_order, run_and_report,
 from paceline.cli.support.script_runs import (
     add_host_options,
     check_program,
+    check_script,
     evaluator_of,
     has_evaluator,
     own_words,
@@ -101,6 +102,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError("--launcher local is this machine: leave --hosts out, or take --launcher ssh")
     values = _values(options, own[1:] if own is not None else None, hosts)
     if not trains:
+        check_script(command)
         values["run"]["script"] = shlex.join(command)
     check_page(options)
     if options.detach or options.write_unit or options.leader:

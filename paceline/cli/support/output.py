@@ -8,10 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from collections.abc import Iterator
 
 from paceline.observe.terminal.streams import DroppingStream
+
+
+def open_standard_streams() -> None:
+    """Opens the null device in place of each standard stream that is closed (`>&-`).
+
+    Otherwise the next file or socket gets its number, and whatever a library prints goes there.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number, which is this one
+    # Python has None for a stream that was closed when it started.
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False, encoding="utf-8")
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False, encoding="utf-8")
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False, encoding="utf-8")
 
 
 def _reconfigure(stream: io.TextIOWrapper, errors: str | None) -> None:

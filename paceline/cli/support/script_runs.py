@@ -59,6 +59,7 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         raise ConfigError(
             "-- stands before your own script; `paceline` has no place there, and its options stand before --"
         )
+    check_script(command)
     return own, command
 
 
@@ -85,10 +86,46 @@ def check_program(command: Sequence[str]) -> None:
     """Raises ConfigError where this machine has no such program, or no such script for its Python."""
     if shutil.which(command[0], path=programs_path()) is None:
         raise ConfigError(f"{command[0]}: no such program")
-    if PYTHON.match(Path(command[0]).name):
-        script = next((word for word in command[1:] if not word.startswith("-")), "")
-        if script.endswith(".py") and "-c" not in command and "-m" not in command and not Path(script).is_file():
-            raise ConfigError(f"{script}: no such file in {Path.cwd()}; give its path from there")
+    script = _script_of(command)
+    if script is not None and script.endswith(".py") and not Path(script).is_file():
+        raise ConfigError(f"{script}: no such file in {Path.cwd()}; give its path from there")
+
+
+def check_script(command: Sequence[str]) -> None:
+    """Raises ConfigError for a script on standard input, and for one that would import another `paceline`."""
+    if not PYTHON.match(Path(command[0]).name):
+        return
+    script = _script_of(command)
+    if script in ("", "-"):
+        raise ConfigError(
+            f"{shlex.join(command)}: each worker is a process of its own, and standard input can be read once: "
+            "write the script to a file"
+        )
+    if not {"-P", "-I"} & set(command):
+        folder = Path(script).resolve().parent if script else Path.cwd()  # what Python puts in front of its path
+        module, package = folder / "paceline.py", folder / "paceline" / "__init__.py"
+        if module.is_file():
+            raise ConfigError(f"{module}: `import paceline` would import this file: give it another name")
+        if package.is_file() and not (package.parent / "launch" / "join.py").is_file():
+            raise ConfigError(f"{package.parent}: `import paceline` would import this folder: give it another name")
+
+
+def _script_of(command: Sequence[str]) -> str | None:
+    """Returns the script that a command of Python runs, "" if there is none in it; None for -c, -m and other programs.
+
+    Options of Python may stand before the script.
+    """
+    if not PYTHON.match(Path(command[0]).name):
+        return None
+    words = iter(command[1:])
+    for word in words:
+        if word in ("-c", "-m"):
+            return None
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            next(words, "")
+        elif word == "-" or not word.startswith("-"):
+            return word
+    return ""
 
 
 def has_evaluator(config: Config, *, evaluates: bool) -> bool:

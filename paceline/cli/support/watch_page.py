@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from paceline.cli.support.options import Parser
 from paceline.core.errors import ConfigError
+from paceline.core.files.helper_command import helper_command
 
 OWNED = "--until-stdin-closes"
 """The option of `paceline watch` with which the page ends when the command does."""
@@ -83,7 +84,7 @@ def page(options: argparse.Namespace, run: str) -> Iterator[None]:
     if not (options.watch or hook):
         yield
         return
-    command = [sys.executable, "-m", "paceline", "watch", run, OWNED]
+    command = helper_command("paceline", "watch", run, OWNED)
     command += ["--alert-hook", hook] if hook else []
     command += ["--control"] if control else []
     command += [] if options.watch else [NO_PAGE]

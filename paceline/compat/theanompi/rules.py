@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline.compat.theanompi.session import TheanoMpiSession, launched
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.helper_command import helper_command
 
 
 class TrainingRule:
@@ -47,7 +48,7 @@ class TrainingRule:
         words, lines = launched(self.session(devices, modelfile, modelclass, settings), Path("runs"))
         for line in lines:
             print(f"paceline: {line}", file=sys.stderr)
-        self._process = subprocess.Popen([sys.executable, "-m", "paceline", "launch", *launch, *words])
+        self._process = subprocess.Popen(helper_command("paceline", "launch", *launch, *words))
 
     def wait(self) -> None:
         """Returns when all workers are done. Raises PacelineError if the run failed."""

@@ -26,6 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.helper_command import helper_command
 from paceline.engine.data.download import BYTES_MAX, CACHE
 from paceline.engine.data.partial_file import part_of
 
@@ -83,7 +84,7 @@ def mirrored(address: str, names: Sequence[str], cache: Path = CACHE) -> Path:
     if address.startswith("memory://"):
         fetch_all(address, names, folder)
         return folder
-    command = [sys.executable, "-m", __name__, address, str(folder), *names]
+    command = helper_command(__name__, address, str(folder), *names)
     # The child reads the other end of this pipe: when this process ends, however it ends, the read returns and the
     # child ends itself.
     tells_of_our_end, ours = os.pipe()

@@ -15,13 +15,13 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.helper_command import helper_command
 from paceline.core.files.regular_file import read_regular
 from paceline.runtime.run_folder.status_file import STARTING, read_status
 
@@ -43,7 +43,7 @@ def start_leader(words: Sequence[str], out: str, say: Callable[[str], None]) -> 
     ended before. Raises ConfigError where the folder takes no file.
     """
     console = Path(out) / CONSOLE
-    command = [sys.executable, "-m", "paceline", *words]
+    command = helper_command("paceline", *words)
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}  # what it prints is in the file at once
     try:
         with console.open("ab") as output:

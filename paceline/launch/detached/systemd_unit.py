@@ -7,11 +7,11 @@ settings) and those of signals end it for good: to start it again would change n
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.helper_command import helper_command
 from paceline.launch.detached.leader import CONSOLE
 
 RESTARTS_MAX = 10
@@ -60,7 +60,7 @@ def write_unit(file: Path, words: Sequence[str], out: str) -> None:
         burst=RESTARTS_MAX,
         folder=_plain(str(folder)),
         path=quoted(f"PATH={os.environ.get('PATH', os.defpath)}"),
-        command=" ".join(quoted(word, command=True) for word in (sys.executable, "-m", "paceline", *words)),
+        command=" ".join(quoted(word, command=True) for word in helper_command("paceline", *words)),
         restart=RESTART_SECONDS,
         stop=STOP_SECONDS,
         console=_plain(str((folder / out / CONSOLE).absolute())),

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.helper_command import helper_command
 from paceline.launch.remote.agent_messages import AgentHello
 from paceline.launch.remote.callback_listener import CallbackListener
 from paceline.launch.remote.hostfile import HostEntry
@@ -115,7 +116,7 @@ class EngineCommand:
 
 def agent_command(python: str, ticket: Path) -> list[str]:
     """Returns the command of an agent that calls back by `ticket`."""
-    return [python, "-m", "paceline.launch.remote.agent", "--dial", str(ticket)]
+    return [python, *helper_command("paceline.launch.remote.agent", "--dial", str(ticket))[1:]]
 
 
 def plan(engine: Engine, workers: int, python: str, ticket: Path) -> str:

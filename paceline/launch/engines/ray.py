@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.core.errors import ConfigError
+from paceline.core.files.helper_command import helper_command
 
 NAME = "ray"
 STRATEGIES = ("SPREAD", "PACK", "STRICT_SPREAD", "STRICT_PACK")
@@ -65,7 +66,7 @@ class Ray:
         flags = ["--address", self.address, "--strategy", self.strategy, "--bundles", bundles]
         if any(place.labels for place in places):
             flags += ["--labels", json.dumps([dict(place.labels) for place in places])]
-        return [sys.executable, "-m", "paceline.launch.engines.ray", *flags, "--", *agent]
+        return helper_command("paceline.launch.engines.ray", *flags, "--", *agent)
 
     def cancel(self) -> list[str]:
         """Returns nothing to cancel: actors end with their driver."""

@@ -6,9 +6,10 @@ torchrun starts processes on its own machine only; on several, it is started on 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from paceline.core.files.helper_command import helper_command
 
 NAME = "torchrun"
 
@@ -24,7 +25,7 @@ class Torchrun:
     def command(self, agents: int, agent: Sequence[str]) -> list[str]:
         """Returns the command that starts `agents` agents. They are not restarted: the launcher decides about that."""
         flags = ["--standalone", f"--nproc-per-node={agents}", "--max-restarts=0", "--no-python"]
-        return [sys.executable, "-m", "torch.distributed.run", *flags, *self.extra, *agent]
+        return helper_command("torch.distributed.run", *flags, *self.extra, *agent)
 
     def cancel(self) -> list[str]:
         """Returns []: torchrun ends its processes when it ends."""

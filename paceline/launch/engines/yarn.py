@@ -23,6 +23,7 @@ from secrets import token_hex
 from typing import Any
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.helper_command import helper_command
 from paceline.core.registry import nearest
 
 NAME = "yarn"
@@ -57,7 +58,7 @@ class Yarn:
 
     def cancel(self) -> list[str]:
         """Returns the command that kills the job over REST."""
-        return [sys.executable, "-m", "paceline.launch.engines.yarn", self.manager, self.job]
+        return helper_command("paceline.launch.engines.yarn", self.manager, self.job)
 
 
 def configured(words: Sequence[str], path: str) -> Yarn:

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.helper_command import helper_command
 from paceline.launch.external.detect import SCHEDULER, ExternalProcess, LeadRun, detect_external
 from paceline.launch.external.rendezvous import secret_of, ticket_of, with_job
 from paceline.launch.local.fork_server import die_with_parent
@@ -187,7 +188,7 @@ def take_part(place: Assignment) -> int:
 def start_leader(external: ExternalProcess, values: Mapping[str, Any], *, trains: bool) -> subprocess.Popen[bytes]:
     """Starts the leader as a process beside rank 0, which waits for it at its own end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "paceline.launch.external.leader"], stdin=subprocess.PIPE, preexec_fn=die_with_parent
+        helper_command("paceline.launch.external.leader"), stdin=subprocess.PIPE, preexec_fn=die_with_parent
     )
     assert process.stdin is not None
     with process.stdin as pipe:

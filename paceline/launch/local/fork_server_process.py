@@ -10,8 +10,9 @@ import contextlib
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
+
+from paceline.core.files.helper_command import helper_command
 
 OWNERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that terminals, `timeout` and batch systems send to everybody at once; what they mean the owner decides.
@@ -42,7 +43,7 @@ class ForkServerProcess:
     def __init__(self, *, warm: bool = False) -> None:
         """`warm`: it imports torch at once, which takes seconds."""
         self.socket, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "paceline.launch.local.fork_server", str(theirs.fileno())]
+        command = helper_command("paceline.launch.local.fork_server", str(theirs.fileno()))
         # A terminal sends Ctrl-C to both. Until the fork server ignores such signals it keeps them pending.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, OWNERS)
         try:

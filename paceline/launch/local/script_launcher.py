@@ -18,6 +18,7 @@ from pathlib import Path
 from paceline.config import Config
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ConfigError
+from paceline.core.files.helper_command import helper_command
 from paceline.launch.local.environment import PREFIX, PROCESS, Environment, environment_of
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
@@ -200,7 +201,7 @@ def _of_several_ranks(spec: ProcessSpec, command: list[str]) -> tuple[list[str],
     first = sum(map(config.ranks_of, range(rank))) if spec.slot < 0 else spec.slot * count
     gpus = gpus_of_ranks(config.device_of(rank), first, count, os.environ.get(CUDA_VISIBLE))
     found = {} if gpus is None else {CUDA_VISIBLE: gpus}
-    return [sys.executable, "-m", RANK_PROCESSES, str(count), *command], {**found, PREFIX + "DEVICE": "auto"}
+    return helper_command(RANK_PROCESSES, str(count), *command), {**found, PREFIX + "DEVICE": "auto"}
 
 
 def programs_path() -> str:

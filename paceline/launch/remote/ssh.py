@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.core.files.helper_command import words_on_host
 from paceline.launch.remote import agent_messages as messages
 from paceline.launch.remote.agent_messages import Event
 from paceline.launch.remote.hostfile import HostEntry
@@ -74,7 +75,7 @@ class Ssh:
 
     def agent(self, host: HostEntry) -> list[str]:
         """Returns the command that is executed here to have an agent there."""
-        return self.command(host, ["-m", "paceline.launch.remote.agent"])
+        return self.command(host, words_on_host("paceline.launch.remote.agent"))
 
     def command(self, host: HostEntry, words: Sequence[str], *, terminal: bool = False) -> list[str]:
         """Returns the command that is executed here to have the interpreter there run `words`, in the folder there."""

@@ -28,3 +28,33 @@ def test_paceline_itself_is_no_script_however_it_is_named(words: list[str]) -> N
         main([*words, "race"])
     with pytest.raises(ConfigError, match="unknown option --no-such"):
         main([*words, "train", "--no-such", "1"])
+
+
+@pytest.mark.parametrize("words", [["python"], ["python3", "-"], ["python", "-W", "ignore", "-u", "-", "--lr", "1"]])
+def test_a_script_on_standard_input_is_refused_with_the_way_out(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match=r"standard input can be read once: write the script to a file$"):
+        main(words)
+
+
+@pytest.mark.parametrize("name", ["paceline.py", "paceline/__init__.py"])
+@pytest.mark.parametrize("words", [["train.py"], ["-c", "import paceline"], ["-X", "dev", "-m", "train"]])
+def test_what_a_script_would_import_in_place_of_paceline_is_named(
+    name: str, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).touch()
+    with pytest.raises(ConfigError, match=r"`import paceline` would import this (file|folder): give it another name$"):
+        main(["python", *words])
+    main(["--dry-run", "python", "-P", *words])
+
+
+def test_a_script_of_another_folder_may_stand_beside_a_file_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "paceline.py").touch()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    assert main(["--dry-run", "python", "src/train.py"]) == 0

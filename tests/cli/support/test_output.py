@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -93,3 +94,32 @@ def test_a_run_whose_model_could_not_be_saved_anywhere_is_no_success(
     said, told = capsys.readouterr()
     assert said.splitlines()[-1] == f"left in run: {' '.join(left)}"
     assert ("could not be saved anywhere" in told) == bool(code)
+
+
+@pytest.mark.parametrize("where", [">&-", "<&- >&- 2>&-"], ids=["output", "all three"])
+def test_a_run_with_closed_streams_leaves_its_summary(where: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m paceline {SIMULATION} --out {tmp_path}/run {where}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_command_whose_answer_goes_to_a_closed_output_says_so() -> None:
+    command = f"{sys.executable} -m paceline schemes >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "paceline: standard output is closed, and this command writes its answer there\n"
+
+
+def test_streams_that_are_opened_are_passed_on_to_programs() -> None:
+    """They would be closed again when a helper process is executed."""
+    program = (
+        "import subprocess, sys\n"
+        "from paceline.cli.support.output import open_standard_streams\n"
+        "open_standard_streams()\n"
+        "child = 'import os; [os.fstat(number) for number in range(3)]'\n"
+        "sys.exit(subprocess.run([sys.executable, '-c', child]).returncode)\n"
+    )
+    command = shlex.join([sys.executable, "-c", program])
+    assert subprocess.run(["bash", "-c", f"{command} <&- >&- 2>&-"], timeout=60).returncode == 0

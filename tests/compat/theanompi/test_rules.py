@@ -23,8 +23,8 @@ def said(warm: Warm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "said"
 
     def popen(command: list[str]) -> Command:
-        assert command[1:4] == ["-m", "paceline", "launch"]
-        return warm.paceline(*command[3:], folder=tmp_path, log=file)
+        assert command[1:5] == ["-P", "-m", "paceline", "launch"]
+        return warm.paceline(*command[4:], folder=tmp_path, log=file)
 
     monkeypatch.setattr(rules, "subprocess", SimpleNamespace(Popen=popen))
     monkeypatch.chdir(tmp_path)

@@ -48,7 +48,7 @@ def test_the_unit_starts_the_command_again_after_a_failure_but_not_after_a_mista
     unit = tmp_path / "run.service"
     write_unit(unit, ["train", "--out", "runs/a b", "--resume", "auto"], "runs/a b")
     lines = unit.read_text().splitlines()
-    assert f'ExecStart="{sys.executable}" "-m" "paceline" "train" "--out" "runs/a b" "--resume" "auto"' in lines
+    assert f'ExecStart="{sys.executable}" "-P" "-m" "paceline" "train" "--out" "runs/a b" "--resume" "auto"' in lines
     assert f"WorkingDirectory={tmp_path}" in lines
     assert "Restart=on-failure" in lines
     assert "RestartPreventExitStatus=2 129 130 143" in lines

@@ -62,6 +62,9 @@ def test_it_is_started_without_importing_anything_but_the_standard_library() -> 
     brought = _modules("paceline.launch.local.fork_server_process") - _modules("sys")
     assert {name for name in brought if name.partition(".")[0] not in sys.stdlib_module_names} == {
         "paceline",
+        "paceline.core",
+        "paceline.core.files",
+        "paceline.core.files.helper_command",
         "paceline.launch",
         "paceline.launch.local",
         "paceline.launch.local.fork_server_process",
