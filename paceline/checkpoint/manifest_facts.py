@@ -119,6 +119,7 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "lock_step": _flag,
     "aligned": _flag,
     "whole": _flag,
+    "settled": _flag,
     "numbers": numbers,
     "tables": _tables,
     "kept": kept,

@@ -60,7 +60,8 @@ class Compute:
 class Computed:
     """`g` is the mean gradient over all `samples` of the mini-batches; `seconds` is how long they took.
 
-    data: which samples, where they are leased. unused: the spans of the model that none of the mini-batches has used.
+    data: which samples, where they are leased or drawn from a queue. unused: the spans of the model that none of the
+    mini-batches has used.
     """
 
     g: Vector

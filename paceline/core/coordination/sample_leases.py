@@ -191,9 +191,12 @@ class Quotas:
     A worker has trained what it reported. What a lost worker trained after its last report is trained again by others.
     """
 
-    def __init__(self, stop_rule: StopRule, totals: ProgressTotals, here: Callable[[], set[int]]) -> None:
-        """`here` returns the ranks of the workers that train."""
-        self._stop_rule, self._totals, self._here = stop_rule, totals, here
+    def __init__(
+        self, stop_rule: StopRule, totals: ProgressTotals, here: Callable[[], set[int]], done: Data = ()
+    ) -> None:
+        """`here` returns the ranks of the workers that train. `done`: samples that are in the model from the beginning,
+        as far as a checkpoint says which."""
+        self._stop_rule, self._totals, self._here, self._done = stop_rule, totals, here, done
         self._budgets: AgreedAccounts[int, Budget] = AgreedAccounts(self._make_budget)  # by the length of an epoch
         self._queues: dict[int, AgreedAccounts[int, SampleQueue]] = {}  # by data set of the loop, and its length
 
@@ -242,7 +245,9 @@ class Quotas:
     def _make_queue(self, stream: int, behind: int, samples: int) -> SampleQueue:
         """Makes the queue of a data set. Only a loop's first data set counts towards the rule that ends the run."""
         rule = self._stop_rule
-        return SampleQueue(samples) if stream else SampleQueue(samples, rule.end(samples), rule.behind or behind)
+        if stream:
+            return SampleQueue(samples)
+        return SampleQueue(samples, rule.end(samples), rule.behind or behind, self._done)
 
     def take_refused(self) -> list[tuple[int, str]]:
         """Returns whose epochs or data sets have another length than those of most workers, with a reason for each."""

@@ -100,7 +100,7 @@ class CoordinatorMachine:
         self.leasing = Leasing(*lease_parts, on_false_claim=strikes.strike, here=roster.ranks)
         self.recovery = Recovery(run, snapshots)
         self.ending = RunEnding(run, rules.stop, self.recovery, self.leasing)
-        quotas = Quotas(rules.stop, run.totals, roster.ranks)
+        quotas = Quotas(rules.stop, run.totals, roster.ranks, rules.done)
         self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
         self.own_results = OwnResultStrikes(run, self.elasticity, rules.own_results)
         self._standstill = Standstill(run)

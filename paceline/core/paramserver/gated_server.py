@@ -73,8 +73,8 @@ class Pull:
 class Push:
     """Carries what came of `samples` samples: `g` is their mean gradient, or what else the scheme's `payload` says.
 
-    `clock` counts this worker's pushes from 1. `data`: which samples, where they are leased. `unused`: the spans of the
-    model that they have not used, over all slices. Answered by Weights.
+    `clock` counts this worker's pushes from 1. `data`: which samples, where they are leased or drawn from a queue.
+    `unused`: the spans of the model that they have not used, over all slices. Answered by Weights.
     """
 
     carries: ClassVar[Nature] = INCREMENT
@@ -133,7 +133,7 @@ class ClockedServer(Role):
         self.own: dict[int, Any] = {}  # x_i by rank, where the payload is weights
         self.shift: dict[int, int | None] = {}  # of a newcomer: its clock here, less what it calls its clock
         self.untold: set[int] = set()  # has not told its clock since all went back, see `clocks.among_others`
-        self.done = SampleRanges()  # leased samples that are in some update
+        self.done = SampleRanges()  # samples that are in some update, as far as pushes name them
         self.unused: Spans = ()  # what the update that is being made leaves alone
         self._asks_enough, self._asks_refuse = self._answers("enough"), self._answers("refuse")
         self._asks_corrected, self._asks_ticked = self._answers("corrected"), self._answers("ticked")

@@ -6,14 +6,19 @@ for long. None goes over the end of an epoch, so batches are those of a loop tha
 or failed had not trained is given to others first.
 
 Unlike `sample_leases.py` it counts a sample as trained when its worker says so, not when an update holds its gradient.
+A resumed run goes by what is in the model of its checkpoint: places that had been given out and are not in it are given
+out first.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 
+from paceline.core.effects import Piece
 from paceline.core.samples.batch_cut import batch_of
+from paceline.core.samples.sample_leases import SampleRanges
 
 SamplePlaces = tuple[int, int]
 """The first place, and the place after the last."""
@@ -22,17 +27,17 @@ SamplePlaces = tuple[int, int]
 class SampleQueue:
     """Serves a data set of `samples` samples; `total` bounds the places that are given out, None where nothing does.
 
-    begun_at: places that an earlier incarnation of the run has given out.
+    begun_at: samples that an earlier incarnation of the run has trained. done: which of them are known to be in the
+    model, as pieces of epochs; the others count as the first places that are not.
 
     Raises ValueError for a data set without samples.
     """
 
-    def __init__(self, samples: int, total: int | None = None, begun_at: int = 0) -> None:
+    def __init__(self, samples: int, total: int | None = None, begun_at: int = 0, done: Iterable[Piece] = ()) -> None:
         if samples < 1:
             raise ValueError(f"a data set of {samples} samples: must have 1 or more")
         self.samples, self.total = samples, total
-        self._next = begun_at
-        self._returned: list[SamplePlaces] = []  # in order
+        self._returned, self._next = _untrained(samples, begun_at, done)
         self._untrained: dict[int, _UntrainedPieces] = {}  # by rank
 
     def take(self, rank: int, wanted: int, batch: int, *, epochs: int, workers: int) -> SamplePlaces | None:
@@ -88,6 +93,22 @@ class SampleQueue:
         length = max(batch, min(wanted, fair))
         self._next = start + (batch_of(here, length) if workers > 1 else min(here, length))
         return start, self._next
+
+
+def _untrained(samples: int, begun_at: int, done: Iterable[Piece]) -> tuple[list[SamplePlaces], int]:
+    """Returns the places that were given out and not trained, in order, and the first place that nobody had."""
+    trained = SampleRanges(done)
+    if any(stop > samples for _, _, stop in trained):  # they are of other data
+        trained = SampleRanges()
+    left, unknown = list[SamplePlaces](), max(0, begun_at - trained.count)
+    last = max((epoch * samples + stop for epoch, _, stop in trained), default=0)
+    for epoch in range(math.ceil(last / samples)):
+        for _, start, stop in trained.without((epoch, 0, min(samples, last - epoch * samples))):
+            first = min(stop, start + unknown)
+            unknown -= first - start
+            if first < stop:
+                left.append((epoch * samples + first, epoch * samples + stop))
+    return left, last + unknown
 
 
 class _UntrainedPieces:

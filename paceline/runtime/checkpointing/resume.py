@@ -163,7 +163,7 @@ class ResumePoint:
 
     @property
     def done(self) -> Data:
-        """Returns the leased samples that are in the weights; () where the data or their order are others."""
+        """Returns the samples that are known to be in the weights; () where the data or their order are others."""
         known, same = self.facts.get("identity", {}), identity(self.config)
         if (known.get("data", [])[:2], known.get("seed")) != (same["data"][:2], same["seed"]):
             return ()
@@ -239,7 +239,7 @@ class ResumePoint:
             return "; its phases begin anew, with the first"
         if not self.facts["whole"]:
             return "; its run ended within a round, so that was a shorter one"
-        if self.config.cluster.workers > 1 and not self.config.scheme().equal_rounds:
+        if self.config.cluster.workers > 1 and not (self.config.scheme().equal_rounds or self.facts.get("settled")):
             return "; batches that were under way may be trained twice, or not at all"
         return ""
 

@@ -41,10 +41,11 @@ from paceline.config import Config
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
 from paceline.core.coordination.sample_leases import FIRST
-from paceline.core.effects import SERVERS
+from paceline.core.effects import SERVERS, Data
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.fault_tolerance.checkpoints import kept_tables, with_forgotten
 from paceline.core.fault_tolerance.snapshots import AHEAD, FORGET
+from paceline.core.samples.sample_leases import SampleRanges
 from paceline.core.sharding import Layout
 from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
@@ -124,6 +125,7 @@ class CheckpointWriter:
         begun_at: int,
         secrets: StoreSecrets = NO_SECRETS,
         *,
+        begun_with: Data = (),
         optimizer: str = "",
         fence: LockFence | None = None,
     ) -> None:
@@ -132,6 +134,7 @@ class CheckpointWriter:
         layout     of the model on servers; without holders where the workers have it
         begun_at   samples of an earlier incarnation of the run
         secrets    of --store
+        begun_with which of those samples the servers know to be in the model
         optimizer  of a loop of one's own (`identity`)
         fence      keeps it from writing once the folder is another run's
         """
@@ -139,6 +142,7 @@ class CheckpointWriter:
         self._layout, self._servers = layout, len(set(layout.holders))
         self._request = CaptureRequest(self._node, CHECKPOINT, functools.partial(session.tell_servers, self._servers))
         self._flat, self._module, self._samples = flat, module, begun_at
+        self._known = SampleRanges(begun_with).count
         scheme = config.scheme()
         self._by_round = by_round(scheme, config.cluster.servers)
         self._counts_workers = scheme.lock_step and not scheme.total_is_exact
@@ -243,7 +247,8 @@ class CheckpointWriter:
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
         counted = self._samples_of_workers(moment) if self._counts_workers else _samples_in(facts)
-        samples = self._samples_of_loop(moment, workers) or counted
+        of_loop = self._samples_settled(facts) or self._samples_of_loop(moment, workers)
+        samples = of_loop if self._optimizer and of_loop else counted
         samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in plain_state(self._module).items()}
         written = {CHECKPOINT_ID: token_hex(8)}
@@ -269,6 +274,7 @@ class CheckpointWriter:
         } | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         facts["whole"] = moment.whole
+        facts["settled"] = facts.get("settled", False) and samples == self._samples_settled(facts)
         failing = False
         for shelf_of in (lambda: self._folder, self._store):
             try:
@@ -298,7 +304,12 @@ class CheckpointWriter:
         A later run goes on from there, so that what is trained in all is what the loop asks for.
         """
         places = [moment.workers[rank]["entry"][1] for rank in workers]
-        return sum(places) if self._optimizer and len(places) == self._workers else 0
+        return sum(places) if len(places) == self._workers else 0
+
+    def _samples_settled(self, facts: Facts) -> int:
+        """Returns the samples that are in the model, by the places that its servers know; 0 where they learn none."""
+        known = SampleRanges((facts.get("tables") or {}).get("done", ())).count
+        return self._samples + known - self._known if known > self._known else 0
 
     def _samples_of_workers(self, moment: _Moment) -> int:
         """Returns the samples that all workers have handed over, also those that have left; 0 where not all tell."""
@@ -380,7 +391,9 @@ class CheckpointWriter:
         facts["numbers_of"], facts["roles"] = [of["numbers"] for of in each], each
         facts["vectors"] = sorted(common_names(of["vectors"] for of in each))
         # Leased samples count as done that are in the slice which reports them, the first one of the first server.
-        facts["tables"] = kept_tables([of["tables"] for of in each], self._layout.of(FIRST.index)[0])
+        tables = [of["tables"] for of in each]
+        facts["tables"] = kept_tables(tables, self._layout.of(FIRST.index)[0])
+        facts["settled"] = all(of.get("done") == tables[0].get("done") for of in tables)
         del facts[CAPTURE]
         del facts["lr"]  # a later run goes on by its own
         return facts

@@ -117,7 +117,8 @@ class Evaluator:
         self._model_of = scheme.model_of(spec.servers)
         self._node.place(None, plan.layout)
         self._node.calls.retries = plan.replaced
-        self._begun_at = begun_at = open_at(self._config, self._spec.resume).samples
+        start = open_at(self._config, self._spec.resume)
+        self._begun_at = start.samples
         layout = plan.layout if self._model_of == "servers" else NOWHERE
         self._keeper = CheckpointWriter(
             self._config,
@@ -125,8 +126,9 @@ class Evaluator:
             layout,
             self._flat,
             self._module,
-            begun_at,
+            start.samples,
             spec.store_secrets,
+            begun_with=start.done,
             optimizer=self._subject.optimizer,
             fence=self._fence,
         )

@@ -98,3 +98,36 @@ def test_a_rule_bounds_what_is_given_out() -> None:
 def test_a_data_set_without_samples_is_refused() -> None:
     with pytest.raises(ValueError, match="1 or more"):
         SampleQueue(0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_resumed_queue_gives_out_just_what_is_not_in_the_model(seed: int) -> None:
+    """Each worker's updates are in the model in the order of its batches, but those of one are older than another's."""
+    dice = random.Random(seed)
+    n, epochs, workers, batch = dice.randint(1, 90), dice.randint(1, 4), dice.randint(1, 5), dice.randint(1, 12)
+    queue, given = SampleQueue(n), dict[int, list[int]]()
+    for _ in range(dice.randint(0, 30)):
+        rank = dice.randrange(workers)
+        given.setdefault(rank, []).extend(places(queue.take(rank, batch, batch, epochs=epochs, workers=workers)))
+        if dice.random() < 0.1:
+            queue.gone(dice.randrange(workers))
+    in_model = {place for of in given.values() for place in of[: dice.randint(0, len(of))]}
+    done = [(place // n, place % n, place % n + 1) for place in in_model]
+    resumed, found = SampleQueue(n, begun_at=len(in_model), done=done), list[int]()
+    while piece := resumed.take(0, batch, batch, epochs=epochs, workers=workers):
+        assert piece[0] // n == (piece[1] - 1) // n, "it is of one epoch"
+        found += places(piece)
+    assert sorted(found) == sorted(set(range(n * epochs)) - in_model)
+    assert found == sorted(found), "the earliest go first"
+
+
+def test_samples_that_were_trained_without_an_account_count_as_the_first_places() -> None:
+    def begins(begun_at: int, *done: tuple[int, int, int]) -> list[tuple[int, int] | None]:
+        queue = SampleQueue(10, begun_at=begun_at, done=done)
+        return [queue.take(0, 10, 1, epochs=3, workers=1) for _ in range(3)]
+
+    assert begins(14)[0] == (14, 20)
+    assert begins(14, (1, 4, 8))[:2] == [(10, 14), (18, 20)], "the 10 others are the first"
+    assert begins(14, (0, 0, 10))[0] == (14, 20), "the 4 others are those after"
+    assert begins(9, (0, 3, 5), (1, 0, 4)) == [(5, 10), (14, 20), (20, 25)]
+    assert begins(14, (0, 0, 12))[0] == (14, 20), "pieces of a longer data set say nothing of this one"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,69 @@ def test_samples_are_counted_once_where_workers_draw_them(scheme: str, out: Path
     summary, _ = run_loops(out, scheme, loop_of(EPOCHS, seen), optimizer=adam, checkpoint=checkpoint, workers=3)
     assert sum(seen) == (EPOCHS - EPOCHS // 2) * len(DATA)
     assert summary.samples == EPOCHS * len(DATA)
+
+
+class OneWeightEach(nn.Module):
+    """Its gradient is 1 / b at each sample of a batch of b, and 0 elsewhere: the weights count who was trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(EACH))
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        return -self.weights[numbers].mean()
+
+
+EACH = 60
+NUMBERED = torch.utils.data.TensorDataset(torch.arange(EACH), torch.zeros(EACH))
+
+
+def sgd_of_1(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=1.0)
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize(
+    ("scheme", "parameters"),
+    [("ssp", {"staleness": 9}), ("asp", {}), ("dcasgd", {}), ("asp", {"payload": "delta"})],
+)
+def test_a_batch_that_was_under_way_is_trained_once(
+    scheme: str, parameters: dict[str, Any], loaded: bool, out: Path
+) -> None:
+    """Worker 1 has drawn a batch that it never trains, while worker 0 trains later ones."""
+    drawn, trained = threading.Event(), threading.Event()
+
+    def batches(pace: Pace) -> Iterable[Any]:
+        return pace.loader(NUMBERED, 5) if loaded else pace.batches(NUMBERED, 5, epochs=1)
+
+    def interrupted(pace: Pace, model: nn.Module) -> None:
+        if pace.rank == 0:
+            assert drawn.wait(60.0)
+        for step, (numbers, _) in enumerate(batches(pace)):
+            if pace.rank == 1:
+                drawn.set()
+                assert trained.wait(60.0)
+                return
+            model(numbers).backward()
+            pace.step()
+            if step == 4:
+                trained.set()
+                return
+
+    def whole(pace: Pace, model: nn.Module) -> None:
+        for numbers, _ in batches(pace):
+            model(numbers).backward()
+            pace.step()
+
+    more: dict[str, Any] = {"workers": 2, "make_model": OneWeightEach, "optimizer": sgd_of_1, **parameters}
+    run_loops(out, scheme, interrupted, checkpoint=EVERY, **more)
+    (out / "summary.json").unlink()
+    start = open_at(Config(), str(max((out / CHECKPOINTS).iterdir())))
+    assert (start.samples, start.facts["settled"]) == (25, True)
+    summary, models = run_loops(out, scheme, whole, checkpoint={**EVERY, "resume": "auto"}, **more)
+    assert summary.samples == EACH
+    counts = vector(models[0])
+    torch.testing.assert_close(counts, counts.max().expand(EACH))
 
 
 def test_another_number_of_workers_goes_on_with_weights_optimizer_and_samples(out: Path) -> None:

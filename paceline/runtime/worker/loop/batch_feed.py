@@ -446,6 +446,8 @@ class BatchFeed:
             self._behind.samples,
             divided=run.plan.workers > 1,
         )
+        if not self._streams:
+            self._leases.dealer = dealer
         drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)
         stream = DealtBatches(data, dealer, batch_size, order=drawn, device=run.device)
         self._allowances[id(stream)] = dealer

@@ -18,6 +18,7 @@ from paceline.core.samples.left_shares import SharePiece, bounds_of_take
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
 from paceline.runtime.worker.loop.sample_counts import ByQuota
+from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 
@@ -52,22 +53,24 @@ class LeaseClient:
 
 
 class LeasedPosition:
-    """Knows which leased samples a worker works at; nothing as long as none are leased."""
+    """Knows which samples a worker works at, where they are leased or drawn from the queue of the first data set."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.stream: LeasedBatches | None = None
+        self.dealer: SampleDealer | None = None
         self._handed = HandedSamples()
 
     @property
     def data(self) -> Data:
         """Returns the samples that the mini-batch at hand is made of."""
-        return self.stream.taken if self.stream else ()
+        of = self.stream or self.dealer
+        return of.taken if of else ()
 
     def handed_over(self) -> None:
         """Notes that the mini-batch at hand was handed over."""
-        if self.stream:
-            self.stream.forget_taken()
+        if of := self.stream or self.dealer:
+            of.forget_taken()
 
     def answered(self, *, anew: bool) -> None:
         """Notes that the scheme asks for work, so nothing of what was handed over is under way.

@@ -11,7 +11,7 @@ import queue
 from collections import deque
 
 from paceline.core.coordination import loop_messages
-from paceline.core.effects import Piece
+from paceline.core.effects import Data, Piece
 from paceline.core.errors import TimedOut
 from paceline.core.samples.batch_cut import batch_of, leaves_one
 from paceline.live.control.session import Session
@@ -34,6 +34,7 @@ class SampleDealer:
         self._behind, self._divided = behind, divided
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
+        self._taken: deque[Piece] = deque()  # handed out since `forget_taken`
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
         self._exchanged = 0  # those of `_trained` that would not be lost with this worker
         self._epochs = 0  # for so many the loop goes on; 0: without end
@@ -68,7 +69,28 @@ class SampleDealer:
             self._pieces.appendleft((epoch, stop, end))
         self._held -= stop - start
         self._handed += stop - start
+        self._taken.append((epoch, start, stop))
         return epoch, start, stop
+
+    @property
+    def taken(self) -> Data:
+        """Returns which samples the loop was given since `forget_taken`."""
+        return self._given()[0]
+
+    def forget_taken(self) -> None:
+        """Notes that those samples were handed over."""
+        self._taken = deque(self._given()[1])
+
+    def _given(self) -> tuple[Data, Data]:
+        """Returns what the loop was given of `_taken`, and what only a loader has, which is ahead of it."""
+        left = sum(stop - start for _, start, stop in self._taken) - self.ahead
+        given, ahead = list[Piece](), list[Piece]()
+        for epoch, start, stop in self._taken:
+            cut = start + min(max(0, left), stop - start)
+            left -= cut - start
+            given += [(epoch, start, cut)] if start < cut else []
+            ahead += [(epoch, cut, stop)] if cut < stop else []
+        return tuple(given), tuple(ahead)
 
     # ---- the sizes ---------------------------------------------------------------------------------------
     def size(self, batch: int, *, begins: bool) -> int:

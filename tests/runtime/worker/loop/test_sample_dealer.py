@@ -160,6 +160,22 @@ class _Drawing:
         self.mailbox.dealt[draw.stream].put(loop_messages.Drawn(stream=0, start=start, stop=stop, over=False))
 
 
+def test_a_contribution_names_what_the_loop_was_given_and_not_what_a_loader_holds_ahead_of_it() -> None:
+    session: Any = _Coordinator((8, 12), (20, 26))
+    dealer = SampleDealer(session, stream=0, samples=100, timeout_s=5)
+    dealer.size(10, begins=True)
+    dealer.take(3)
+    assert dealer.taken == ((0, 8, 11),)
+    dealer.take(10)
+    dealer.take(10)
+    dealer.ahead = 5
+    assert dealer.taken == ((0, 8, 11), (0, 11, 12), (0, 20, 21))
+    dealer.forget_taken()
+    assert dealer.taken == ()
+    dealer.ahead = 2
+    assert dealer.taken == ((0, 21, 24),)
+
+
 def one_worker(out: Path, scheme: str, partition: str) -> nn.Module:
     def loop(pace: Pace, model: nn.Module) -> None:
         for x, y in pace.batches(DATA[90], 8, epochs=2, partition=partition):
