@@ -167,27 +167,31 @@ class Elasticity:
         """Takes a worker that sent Left out of training.
 
         `drained`: it is being drained and exits when all others know that it has left. A worker that left otherwise
-        stays connected until the end of the run, and holds the last model if it left last.
+        stays connected until the end of the run, and holds the last model if it left last; so does a drained one where
+        workers carry means among themselves.
         """
-        drained = drained and self.survives(who) and not self._state.stopping
+        drained = drained and not self._state.stopping
+        exits = drained and self.survives(who)
         self._roster.training.discard(who)
-        if not drained:
+        goes_on = exits or (drained and bool(self._roster.training))
+        if not exits:
             self._state.holder = who
-        if drained:
+        if exits:
             self._roster.banned.add(who)
             self._roster.drained.add(who)
+        if goes_on:
             reason += f"; {self._roster.count('continue')}"
-        now, event = self._run.now(), "drained" if drained else "left"
+        now, event = self._run.now(), "drained" if goes_on else "left"
         if why := self._set_aside.pop(who, ""):
             self._roster.banned.add(who)
             event, reason = "expelled", f"{why}; it trains no more; {self._roster.count('continue')}"
         self._decide.record(MemberChange(at=now, party=str(who), event=event, reason=reason))
         self._recovery.departed.add(who.index)
-        known = self._members.left(now, who, drained=drained)
+        known = self._members.left(now, who, drained=exits)
         self.quotas.gone(who.index)
         self.shares.gone(who.index)
         if self._state.training:
-            incarnation, view = self._members.incarnation(who), self._members.view if drained else 0
+            incarnation, view = self._members.incarnation(who), self._members.view if exits else 0
             gone = control.WorkerLeft(rank=who.index, incarnation=incarnation, view=view)
             self._decide.send(self._roster.present(), gone)
             self._decide.add(NotifyWorkerLeft(who.index))

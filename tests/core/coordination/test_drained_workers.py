@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import EVALUATOR, Party, worker
@@ -40,6 +42,17 @@ def test_a_drained_worker_does_not_wait_for_one_that_is_lost_and_hears_of_that(c
     company.settled()
     assert company.coordinator.survives(w2)
     assert company.coordinator.phase is RunPhase.TRAINING
+
+
+@pytest.mark.parametrize("allreduce", ["ring", "servers"])
+def test_a_drained_worker_is_recorded_as_that_whoever_carries_the_means(companies: Any, allreduce: str) -> None:
+    """Where workers carry them it stays connected, and the others go on without it all the same."""
+    company: Company = companies(workers=3, servers=0, evaluator=False, allreduce=allreduce)
+    company.train()
+    company.say(W1, control.Left(reason="SIGTERM", drained=True))
+    company.settled()
+    changes = [r for r in company.ears.records if isinstance(r, MemberChange) and r.event != "joined"]
+    assert [(r.event, r.reason) for r in changes] == [("drained", "SIGTERM; 2 of 3 continue")]
 
 
 def test_two_workers_that_are_drained_at_once_may_both_exit(companies: Any) -> None:
