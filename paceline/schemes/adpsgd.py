@@ -20,7 +20,8 @@ worker averages as often as it steps, reset leaves it no momentum. Each side has
 
 Our choice: an active worker has one averaging under way at a time and does not wait for it, so on a slow network it
 averages less often than once a step. A worker that leaves hands its model over: its heir averages it in and counts
-for both from then on. Those who remain are split anew.
+for both from then on, and so do its later steps. With two workers each step is half a step of the mean, and the steps
+that one makes after the other has left are whole ones. Those who remain are split anew.
 
 Use it on workers of uneven speed without servers: the fast never wait for the slow. Not on very many workers in a
 ring: news travels one neighbour at a time.
