@@ -1,6 +1,6 @@
 """Computes goodput: the share of the workers' capacity that went into updates of the model that is left at the end.
 
-    capacity    seconds of the run, times its workers, those included that were lost and had not come back
+    capacity    of each worker: seconds from when it joined first to the end of the run, though it was lost meanwhile
     useful      of a worker: its seconds of computing, times the share of its samples that is in the model
     goodput     sum of what is useful / capacity
 
@@ -22,18 +22,20 @@ steps: one that the end of the run cuts off while it computes has not waited, an
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
-from paceline.core.trace import SPEAKS, Applied, Decided, MemberChange, Record, Span
+from paceline.core.trace import ARRIVALS, SPEAKS, Applied, Decided, MemberChange, Record, Span
 from paceline.observe.runs.updates_in_model import UpdatesInModel
 
 
 class Goodput:
     """Counts what was useful, one record at a time, in the order in which they were written.
 
-    dropped: samples of contributions that shard 0 dropped or rejected.
+    slices: the lengths of the shards; () where nobody knows, and they count as alike.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, slices: Sequence[int] = ()) -> None:
+        self.slices = slices
         self._seconds: defaultdict[int, float] = defaultdict(float)
         self._samples: defaultdict[int, int] = defaultdict(int)
         self._handed_over: defaultdict[int, int] = defaultdict(int)  # samples before the last exchange
@@ -45,7 +47,8 @@ class Goodput:
         self._last_phase: defaultdict[int, int] = defaultdict(int)  # handed over since the last update
         self._went_back = False
         self._in_groups = False
-        self.dropped = 0
+        self._joined_at: dict[int, float] = {}  # by rank: when it joined first
+        self._dropped: defaultdict[int, int] = defaultdict(int)  # samples by shard, of all that made an update
 
     def add(self, record: Record) -> None:
         match record:
@@ -60,24 +63,45 @@ class Goodput:
                 self._since[rank] += samples
             case Span(rank=rank):
                 self._waited.add(rank)
-            case Applied(shard=0, weight=weight) if weight <= 0:  # dropped: neither in the model nor to be handed over
-                self._without(record)
-                self.dropped += record.samples
-            case Applied(shard=0):
-                # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
-                if self._went_back:
-                    self._updates.undo(record.version)
-                self._went_back = False
-                self._last_phase.clear()
-                self._without(record)
-                self._updates.add(record)
+            case Applied(shard=shard, weight=weight):
+                self._dropped[shard] += record.samples if weight <= 0 else 0
+                if shard == 0:
+                    self._apply(record)
             case Decided(verdict=verdict) if verdict.startswith(SPEAKS):
                 self._in_groups = True
             case MemberChange(party=party, event="replaced") if party.startswith("server "):
                 self._went_back = True
+            case MemberChange(party=party, event=event, at=at) if event in ARRIVALS and party.startswith("worker "):
+                self._joined_at.setdefault(int(party.removeprefix("worker ")), max(0.0, at))
             case MemberChange(party=party, event="lost") if party.startswith("worker "):
                 rank = int(party.removeprefix("worker "))
                 self._lost[rank] += self._since.pop(rank, 0)
+
+    def _apply(self, update: Applied) -> None:
+        """Takes an update of shard 0, or a contribution that it dropped."""
+        self._without(update)
+        if update.weight <= 0:  # neither in the model nor to be handed over
+            return
+        # Servers went back: updates from that version on are undone. (Phases of `hybrid` count anew, too.)
+        if self._went_back:
+            self._updates.undo(update.version)
+        self._went_back = False
+        self._last_phase.clear()
+        self._updates.add(update)
+
+    @property
+    def dropped(self) -> int:
+        """Returns the samples that servers dropped or rejected.
+
+        Each decides for its shard, so a sample that one of two equal shards dropped counts a half.
+        """
+        slices = dict(enumerate(self.slices)) or dict.fromkeys(self._dropped, 1)
+        whole = sum(slices.values())
+        return (
+            round(sum(samples * slices.get(shard, 0) for shard, samples in self._dropped.items()) / whole)
+            if whole
+            else 0
+        )
 
     def _without(self, update: Applied) -> None:
         """Takes what an update has used, or dropped, off what is still to be handed over."""
@@ -87,9 +111,11 @@ class Goodput:
     def share(self, workers: int, seconds: float, *, gossip: bool = True) -> float | None:
         """Returns the goodput of a run of so many workers and seconds; None where nothing was trained.
 
+        workers: the seats of the run; they count where no record says who has joined.
         `gossip`: the model may be a mean of the workers' own. If not, nothing is in it before the first exchange.
         """
-        if not self._samples or workers * seconds <= 0:
+        capacity = self._capacity(workers, seconds)
+        if not self._samples or capacity <= 0:
             return None
         useful = self._useful(gossip)
         total = sum(
@@ -97,7 +123,14 @@ class Goodput:
             for rank, spent in self._seconds.items()
             if self._samples[rank]
         )
-        return min(1.0, total / (workers * seconds))
+        return min(1.0, total / capacity)
+
+    def _capacity(self, workers: int, seconds: float) -> float:
+        """Returns the seconds that the workers were there, or should have been. A first incarnation may join late."""
+        if not self._joined_at:
+            return workers * seconds
+        ranks = self._joined_at.keys() | self._samples.keys()
+        return sum(max(0.0, seconds - self._joined_at.get(rank, 0.0)) for rank in ranks)
 
     def samples_in_model(self, *, gossip: bool = True) -> float:
         """Returns the samples that are in the model; 0 where it is the one that the run began with."""

@@ -102,7 +102,8 @@ class Summary:
     test_accuracy     None without evaluations; test_loss: that of the last one
     target_loss       the test loss at which the run was to stop; None where none was set
     goodput           share of the workers' capacity that is in the model (`observe/runs/goodput.py`)
-    dropped           of `samples`, those of contributions that servers dropped: too late, rejected or discarded
+    dropped           of `samples`, those of contributions that servers dropped: too late, rejected or discarded. Each
+                      server decides for its slice: a sample counts by the part of the model that has dropped it
     perplexity        exp(test_loss) of a language model; None for others
     seconds_to_target None when the target was missed or never set
     step_ms           the step of a worker with slowdown 1, where it was emulated

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from paceline.config import Config
@@ -88,8 +89,10 @@ class RunStatistics:
         worker = self._workers[rank]
         worker.device, worker.slowdown, worker.host = device, slowdown, host
 
-    def started(self, recipe: Recipe, model_length: int, transport: str = "") -> None:
-        """Notes that training begins. `transport`: how vectors travel; "" when none do, or only in simulation."""
+    def started(self, recipe: Recipe, model_length: int, transport: str = "", slices: Sequence[int] = ()) -> None:
+        """Notes that training begins. `transport`: how vectors travel; "" when none do, or only in simulation.
+        `slices`: the lengths of the servers' shards of the model."""
+        self._goodput.slices = slices
         self._recipe, self._model_length, self._is_started = recipe, model_length, True
         self._transport = transport
 

@@ -85,9 +85,9 @@ class RunArtifacts:
         if who.kind == "worker":
             self.statistics.seated(who.index, hello.device, self._config.slowdown_of(who.index), hello.host)
 
-    def started(self, recipe: Recipe, length: int, transport: str) -> None:
+    def started(self, recipe: Recipe, length: int, transport: str, slices: Sequence[int]) -> None:
         """Notes that training begins; a script may have chosen another scheme than the configuration names."""
-        self.statistics.started(recipe, length, transport)
+        self.statistics.started(recipe, length, transport, slices)
         if recipe.scheme != self._config.run.scheme:  # a script has chosen its own
             self.status.rename(recipe.scheme)
             self._save_scheme(recipe.scheme)

@@ -65,7 +65,8 @@ class CoordinatorEvents:
                 self.failed(
                     party.COORDINATOR, f"--initial-workers: who comes late would not know {lacks}; leave it out", ""
                 )
-        self._artifacts.started(recipe, plan.length, plan.transport)
+        slices = [part.stop - part.start for part in plan.layout.slices]
+        self._artifacts.started(recipe, plan.length, plan.transport, slices)
         self._events.put(Started(self._header.lines(plan, recipe)))
 
     def progressed(self, rank: int, progress: Progress) -> None:

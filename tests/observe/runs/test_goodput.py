@@ -47,6 +47,16 @@ def test_samples_are_dropped_once_however_many_shards_drop_them() -> None:
     assert goodput.dropped == 8
 
 
+def test_a_sample_that_one_of_several_shards_drops_counts_by_the_part_of_the_model_that_lacks_it() -> None:
+    goodput = Goodput()
+    records = [update(1, 0, version=1, samples=12, weight=0.0, shard=1), update(1, 0, version=1, samples=12)]
+    for record in records:
+        goodput.add(record)
+    assert goodput.dropped == 6, "nobody knows how long the shards are"
+    goodput.slices = (30, 10)
+    assert goodput.dropped == 3
+
+
 def test_updates_that_servers_undid_are_no_goodput() -> None:
     records = [record for t in range(1, 5) for record in (step(0, t), update(t, 0, version=t))]
     replaced = MemberChange(at=5, party="server 0", event="replaced")
@@ -63,6 +73,17 @@ def test_what_a_lost_worker_had_not_handed_over_is_lost_and_its_absence_too() ->
     lost = MemberChange(at=3, party="worker 0", event="lost")
     records: list[Record] = [step(0, 1), step(0, 2, exchanges=1), step(0, 3), lost, step(0, 8), step(0, 9, exchanges=1)]
     assert of(records, workers=1) == pytest.approx(2 / 10)
+
+
+def test_a_worker_counts_from_when_it_joined_first_and_a_seat_that_nobody_took_not_at_all() -> None:
+    def member(at: float, rank: int, event: str) -> MemberChange:
+        return MemberChange(at=at, party=f"worker {rank}", event=event)
+
+    first: list[Record] = [member(0, 0, "joined"), step(0, 10, 10.0), update(10, 0, version=1)]
+    assert of(first, workers=3) == pytest.approx(1.0)
+    late = [*first, member(6, 1, "returned"), step(1, 8, 2.0), update(8, 1, version=2)]
+    assert of(late, workers=3) == pytest.approx(12 / 14)
+    assert of([*late, member(8, 1, "lost"), member(9, 1, "returned")], workers=3) == pytest.approx(12 / 14)
 
 
 def test_under_gossip_all_counts_but_what_lost_workers_trained() -> None:
