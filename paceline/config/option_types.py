@@ -28,6 +28,7 @@ class TrainOptions(TypedDict, total=False):
     step_ms: float
     device: str
     ranks: str
+    torch_distributed: str
     overlap: str
     threads: int
     bind_cores: str

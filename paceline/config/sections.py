@@ -29,6 +29,7 @@ from paceline.config.value_checks import (
     check_model,
     check_ranks,
     check_strikes,
+    check_torch_distributed,
 )
 from paceline.core.collective import PEERS
 from paceline.core.paramserver.gradient_check import OFF, REJECT, STRIKES_OF, WARN
@@ -154,6 +155,13 @@ class ClusterSettings:
         "1",
         "processes of each worker of a script, which train one model together: a number, or one for each worker: 4,4,1",
         check=check_ranks,
+        launch=True,
+    )
+    torch_distributed: str = option(
+        "none",
+        "RANK, MASTER_ADDR, ... for a script's own torch.distributed: none, auto (this machine), or HOST:PORT of "
+        "worker 0",
+        check=check_torch_distributed,
         launch=True,
     )
     overlap: str = option(

@@ -96,11 +96,17 @@ def check(config: Config) -> None:
 
 
 def _check_ranks(config: Config) -> None:
-    """Raises ConfigError for several processes of a worker that is no script, and for several GPUs of one process."""
+    """Raises ConfigError for several processes of a worker that is no script, for several GPUs of one process, and for
+    --torch-distributed where it has no place."""
     if set(config.cluster.ranks.split(",")) != {"1"} and not config.run.script:
         raise ConfigError(
             "--ranks is for a script that calls paceline.join(group=...): `paceline launch --ranks 2 ...`"
         )
+    if config.cluster.torch_distributed != "none":
+        if not config.run.script:
+            raise ConfigError("--torch-distributed is for a script of yours under `paceline launch`")
+        if set(config.cluster.ranks.split(",")) != {"1"}:
+            raise ConfigError("--torch-distributed: the processes of --ranks have a group of their own already")
     for rank in range(config.cluster.workers):
         gpus = config.device_of(rank).count("+") + 1
         if gpus > 1 and gpus != config.ranks_of(rank):

@@ -22,6 +22,12 @@ def check_ranks(text: str) -> None:
         raise ValueError("must be a number of processes, or one for each worker, such as 4,4,1")
 
 
+def check_torch_distributed(text: str) -> None:
+    """Raises ValueError for what is no place where the processes of a group of torch.distributed can meet."""
+    if text not in ("none", "auto") and not re.fullmatch(r"\S+:[1-9]\d{0,4}", text):
+        raise ValueError("must be none, auto, or the host of worker 0 and a free port there, such as gpu1:29500")
+
+
 def check_strikes(strikes: int) -> None:
     """Raises ValueError for 1, which would expel a worker for its first bad gradient."""
     if strikes == 1:

@@ -48,7 +48,10 @@ class PacelineAccelerator(Accelerator):
         Accelerator's. Raises ConfigError for one of several processes that Accelerate itself has connected."""
         super().__init__(*positional, **named)
         if self.num_processes > 1:
-            raise ConfigError("PacelineAccelerator: start the script with `paceline launch`, not `accelerate launch`")
+            raise ConfigError(
+                "PacelineAccelerator: start the script with `paceline launch`, without --torch-distributed, not with "
+                "`accelerate launch`"
+            )
         self._scheme, self._join_options = scheme, dict(join_options or {})
         self._pace: Pace | None = None
         self._take_rank(rank_of_this_process())

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.training_args import ParallelMode
 
 from paceline.core.errors import ConfigError
 from paceline.integrations.place import rank_of_this_process
@@ -50,10 +51,15 @@ class PacelineTrainer(Trainer):
         self, *positional: Any, scheme: str = "esync", join_options: dict[str, Any] | None = None, **named: Any
     ) -> None:
         """scheme: a name of `paceline schemes`. join_options: further arguments of `paceline.join`. All else is the
-        Trainer's."""
+        Trainer's. Raises ConfigError for one of several processes that the Trainer itself has connected."""
         if rank_of_this_process() > 0 and isinstance(named.get("args"), TrainingArguments):
             named["args"] = dataclasses.replace(named["args"], **SILENT)
         super().__init__(*positional, **named)
+        if self.args.parallel_mode is ParallelMode.DISTRIBUTED:
+            raise ConfigError(
+                "PacelineTrainer: the Trainer has connected the processes itself, by RANK and WORLD_SIZE: start the "
+                "script with `paceline launch`, without --torch-distributed"
+            )
         self._scheme, self._join_options = scheme, dict(join_options or {})
         self.pace: Pace | None = None
         self._lent = False  # has the model the weights of all workers?

@@ -104,6 +104,11 @@ def main(arguments: list[str]) -> int:
     if not trains:
         check_script(command)
         values["run"]["script"] = shlex.join(command)
+    if options.torch_distributed == "auto" and (hosts or options.launcher not in (None, "local")):
+        raise ConfigError(
+            "--torch-distributed auto is for one machine: name the host of worker 0 and a free port there, such as "
+            "--torch-distributed gpu1:29500"
+        )
     check_page(options)
     if options.detach or options.write_unit or options.leader:
         return _led_elsewhere(options, configuration.build(values), hosts, "" if trains else "launch")

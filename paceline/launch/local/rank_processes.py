@@ -30,13 +30,21 @@ LAST_LINES_SECONDS = 1.0
 
 def variables_of(rank: int, ranks: int, port: int) -> dict[str, str]:
     """Returns the place of a rank in its worker, as torch's `env://` reads it."""
+    return variables_of_group(rank, ranks, (rank, ranks), (LOOPBACK, port))
+
+
+def variables_of_group(rank: int, ranks: int, on_host: tuple[int, int], master: tuple[str, int]) -> dict[str, str]:
+    """Returns the place of a process in a group of torch.distributed.
+
+    on_host: its number among those of its host, and how many there are. master: host of rank 0, and a port there.
+    """
     return {
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(on_host[0]),
         "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": LOOPBACK,
-        "MASTER_PORT": str(port),
+        "LOCAL_WORLD_SIZE": str(on_host[1]),
+        "MASTER_ADDR": master[0],
+        "MASTER_PORT": str(master[1]),
     }
 
 
@@ -45,7 +53,7 @@ class RankProcesses:
 
     def __init__(self, command: Sequence[str], ranks: int, environment: Mapping[str, str]) -> None:
         """Starts them. Raises OSError where the command cannot be executed."""
-        port = _free_port()
+        port = free_port()
         self._ended: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()  # rank and exit code
         self._processes: list[subprocess.Popen[bytes]] = []
         for rank in range(ranks):
@@ -103,7 +111,7 @@ def _pass_on(process: subprocess.Popen[bytes]) -> None:
             os.write(1, line)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """Returns a port of the loopback address that nobody listens on now."""
     with socket.create_server((LOOPBACK, 0)) as listener:
         port: int = listener.getsockname()[1]

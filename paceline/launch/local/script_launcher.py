@@ -23,6 +23,7 @@ from paceline.launch.local.environment import PREFIX, PROCESS, Environment, envi
 from paceline.launch.local.fork_server import die_with_parent
 from paceline.launch.local.interfaces import for_nccl
 from paceline.launch.local.launcher import LocalLauncher
+from paceline.launch.local.rank_processes import LOOPBACK, free_port, variables_of_group
 from paceline.runtime.spec.core_binding import bind, check_host, part_of
 from paceline.runtime.spec.devices import all_workers, check_without_gpus, gpus_of_ranks
 from paceline.runtime.spec.launcher import OTHER_VERSION_EXIT, ProcessEnded, how_ended
@@ -57,6 +58,7 @@ class ScriptLauncher:
         self._in_ranks: set[str] = set()  # workers of several ranks
         self._threads: list[threading.Thread] = []
         self._ending = False
+        self._group_port = 0  # where the workers' own group meets, once one is started
 
     def prepare(self, config: Config) -> int:
         """Returns 1: the data are the script's own affair. So are its devices, where its Python is another one than
@@ -90,6 +92,7 @@ class ScriptLauncher:
         ours["PYTHONUNBUFFERED"] = "1"  # what a script prints is shown when it prints it
         inherited = {**ours, **os.environ, "PATH": programs_path()}
         environment = {**inherited, **self._environment, **environment_of(spec, _token_file(spec))}
+        environment |= self._place_in_group(spec)
         if spec.who.kind == "evaluator":
             environment[PROCESS] = str(_process_file(spec))
         worker, part = spec.who.kind == "worker", part_of(spec)
@@ -115,6 +118,23 @@ class ScriptLauncher:
         thread = threading.Thread(target=self._follow, args=(spec, process), name=spec.party, daemon=True)
         self._threads.append(thread)
         thread.start()
+
+    def _place_in_group(self, spec: ProcessSpec) -> dict[str, str]:
+        """Returns the variables of `--torch-distributed`, if it is given.
+
+        The evaluator is no worker, and the workers do not wait for it: it is a group of its own.
+        """
+        where = spec.config.cluster.torch_distributed
+        if where == "none":
+            return {}
+        if spec.who.kind == "evaluator":
+            return variables_of_group(0, 1, (0, 1), (LOOPBACK, free_port()))
+        if where == "auto":
+            self._group_port = self._group_port or free_port()
+            where = f"{LOOPBACK}:{self._group_port}"
+        host, _, port = where.rpartition(":")
+        on_host = (max(spec.slot, 0), len(spec.neighbours)) if spec.neighbours else (spec.who.index, spec.workers)
+        return variables_of_group(spec.who.index, spec.workers, on_host, (host, int(port)))
 
     def _follow(self, spec: ProcessSpec, process: subprocess.Popen[str]) -> None:
         """Tell how it ended, and leave nothing of it: children of its own may hold its output open for ever."""

@@ -58,3 +58,23 @@ def test_a_script_of_another_folder_may_stand_beside_a_file_of_that_name(
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").touch()
     assert main(["--dry-run", "python", "src/train.py"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (
+            ["--torch-distributed", "auto", "-H", "{hosts}", "true"],
+            "is for one machine: name the host of worker 0",
+        ),
+        (["--torch-distributed", "auto", "--launcher", "mpi", "true"], "auto is for one machine"),
+        (["--torch-distributed", "gpu1", "true"], "must be none, auto, or the host of worker 0 and a free port"),
+        (["--torch-distributed", "auto", "--ranks", "2", "true"], "--ranks have a group of their own already"),
+        (["--torch-distributed", "auto", "paceline", "train"], "is for a script of yours"),
+    ],
+)
+def test_a_group_that_cannot_meet_is_refused(words: list[str], why: str, tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("198.51.100.7\n")
+    with pytest.raises(ConfigError, match=why):
+        main([word.format(hosts=hosts) for word in words])

@@ -302,3 +302,29 @@ pace.close()
     assert any("server 0" in line and "silent for" in line for line in err)
     assert any("server 0" in line and "replaced" in line for line in [*err, *out.splitlines()]), (err, out)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["samples"] >= 2 * 35 * 4
+
+
+GATHERS = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+gathered = [None] * dist.get_world_size()
+for n in range(3):
+    step()
+    dist.all_gather_object(gathered, {"rank": dist.get_rank(), "loss": n * 10 + pace.rank})
+pace.close()
+assert dist.get_rank() == pace.rank == int(os.environ["LOCAL_RANK"])
+print("gathered", gathered, os.environ["LOCAL_WORLD_SIZE"])
+dist.destroy_process_group()
+"""
+
+
+def test_workers_of_a_script_have_a_group_of_torch_distributed_of_their_own(launch: Launch) -> None:
+    code, out, err = ended(launch(GATHERS, "--torch-distributed", "auto", "-s", "1"))
+    assert (code, err) == (0, [])
+    assert out.count("gathered [{'rank': 0, 'loss': 20}, {'rank': 1, 'loss': 21}] 2\n") == 2
+
+
+def test_without_the_flag_a_group_of_torch_distributed_knows_no_ranks(launch: Launch) -> None:
+    code, out, _ = ended(launch('import torch.distributed as dist\ndist.init_process_group("gloo")\n'))
+    assert code == 1
+    assert "RANK" in out
