@@ -165,6 +165,20 @@ ARRIVALS = ("joined", "returned")
 
 
 @keyword_record
+class LostWork(Record):
+    """`steps` and `samples` of worker `rank` are in no model, and count no more. Spans before have them.
+
+    They were lost with `party`, a worker: with itself, or with the one that spoke for its `group` (-1: no group).
+    """
+
+    party: str
+    rank: int
+    steps: int
+    samples: int
+    group: int = -1
+
+
+@keyword_record
 class Leased(Record):
     """Counts what became of the leased samples so far; each sample of each epoch counts by itself.
 
@@ -242,6 +256,7 @@ KINDS: dict[str, type[Record]] = {
     "gated": Gated,
     "evaluated": Evaluated,
     "membership": MemberChange,
+    "lost_work": LostWork,
     "leased": Leased,
     "resources": ResourceUse,
     "traffic": LinkTraffic,

@@ -202,6 +202,7 @@ class Progress:
     share                         samples of its share of the first data set, in this incarnation and in those before,
                                   without those that it alone has
     samples_alone                 those of `samples` of local work that no exchange has had yet: they are lost with it
+    steps_alone                   those of `steps` of that work
     """
 
     steps: bounds.Count
@@ -220,11 +221,12 @@ class Progress:
     samples_before: bounds.TotalSamples = 0
     share: bounds.Count = 0
     samples_alone: bounds.TotalSamples = 0
+    steps_alone: bounds.Count = 0
 
     def __add__(self, other: Progress) -> Progress:
         """Adds the progress of two incarnations, the later one second."""
         sums = {of.name: getattr(self, of.name) + getattr(other, of.name) for of in dataclasses.fields(self)}
-        of_now = ("seconds_at_batch", "seconds_in_loop", "share", "samples_alone")
+        of_now = ("seconds_at_batch", "seconds_in_loop", "share", "samples_alone", "steps_alone")
         return Progress(**sums | {name: getattr(other, name) for name in of_now})
 
 

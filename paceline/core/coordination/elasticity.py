@@ -58,7 +58,7 @@ from paceline.core.fault_tolerance.membership import (
     MembershipState,
     Refuse,
 )
-from paceline.core.trace import MemberChange
+from paceline.core.trace import LostWork, MemberChange
 
 
 class Elasticity:
@@ -253,6 +253,7 @@ class Elasticity:
         self._roster.lost.add(who)
         self._roster.training.discard(who)
         self._recovery.departed.add(who.index)
+        steps, samples = self._run.totals.alone(who.index)
         if progress := self._run.totals.lost(who.index):
             self._decide.add(ProgressReported(who.index, progress))
         self.quotas.gone(who.index)
@@ -262,6 +263,9 @@ class Elasticity:
             before = " before it had rejoined" if newcomer else ""
             reason = f"{why}{before}; {self._roster.count('continue')}"
             self._decide.record(MemberChange(at=self._run.now(), party=str(who), event="lost", reason=reason))
+        if samples:
+            at = self._run.now()
+            self._decide.record(LostWork(at=at, party=str(who), rank=who.index, steps=steps, samples=samples))
         self._decide.add(FailCallsTo(who, why))
         if decision.known:  # the others were told of it, so they must be told that it is lost
             gone = control.WorkerLeft(rank=who.index, lost=True, incarnation=decision.incarnation)

@@ -86,6 +86,11 @@ class ProgressTotals:
         progress = self._progress.get(rank, control.NOTHING)
         return progress.samples - progress.samples_before
 
+    def alone(self, rank: int) -> tuple[int, int]:
+        """Returns the steps and samples of worker `rank` that would be lost with it."""
+        progress = self._progress.get(rank, control.NOTHING)
+        return progress.steps_alone, progress.samples_alone
+
     def share_of(self, rank: int) -> int:
         """Returns the samples that worker `rank` has trained of its share, as far as it reported them."""
         return self._progress.get(rank, control.NOTHING).share
@@ -109,10 +114,11 @@ class ProgressTotals:
         progress = self._progress.get(rank, control.NOTHING)
         if not progress.samples_alone:
             return None
-        samples = progress.samples - progress.samples_alone
+        samples, steps = progress.samples - progress.samples_alone, progress.steps - progress.steps_alone
         self.samples -= progress.samples_alone
-        self._progress[rank] = dataclasses.replace(progress, samples=samples, samples_alone=0)
-        return self._progress[rank]
+        left = dataclasses.replace(progress, samples=samples, steps=steps, samples_alone=0, steps_alone=0)
+        self._progress[rank] = left
+        return left
 
     def new_incarnation(self, rank: int) -> control.Progress:
         """Begins a new incarnation of worker `rank`; returns what the earlier ones have done."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from paceline.core.trace import OVERLAP_VERDICTS, Decided, Evaluated, Leased, MemberChange, Record, Span
+from paceline.core.trace import OVERLAP_VERDICTS, Decided, Evaluated, Leased, LostWork, MemberChange, Record, Span
 from paceline.observe.runs.goodput import Goodput
 from paceline.observe.runs.summary import Faults, Staleness, Summary, WorkerSummary, overlap_of, seconds_to_target
 
@@ -34,6 +34,9 @@ def rebuilt(records: Iterable[Record], facts: Mapping[str, Any]) -> Summary:
         match record:
             case Span():
                 _add(workers.setdefault(record.rank, _nothing(record.rank, facts)), record)
+            case LostWork(rank=rank, steps=steps, samples=samples):
+                fields = workers.setdefault(rank, _nothing(rank, facts))
+                fields["steps"], fields["samples"] = fields["steps"] - steps, fields["samples"] - samples
             case Evaluated():
                 evaluations.append(record)
             case Decided(verdict=verdict, rank=rank) if verdict in OVERLAP_VERDICTS:

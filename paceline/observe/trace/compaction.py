@@ -11,7 +11,7 @@ whenever the room that is left has halved again, the window is four times as lon
     Leased, CpuUsed              the last, of each party: the numbers are sums since the start
     ResourceUse                  the last of each party
     LinkTraffic                  sums, for each link
-    MemberChange, Ended            all of them, always; they are few
+    MemberChange, LostWork, Ended  all of them, always; they are few
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from paceline.core.trace import (
     Evaluated,
     Gated,
     LinkTraffic,
+    LostWork,
     MemberChange,
     Record,
     ResourceUse,
@@ -67,8 +68,8 @@ class Thinner:
 
     def within(self, record: Record, window: float) -> Iterator[Record]:
         """Yields the same with windows of `window` seconds, whatever is written; 0 keeps everything."""
-        if isinstance(record, MemberChange | Ended) or self._is_best(record) or not window:
-            if self._held and not isinstance(record, Evaluated | MemberChange):
+        if isinstance(record, MemberChange | LostWork | Ended) or self._is_best(record) or not window:
+            if self._held and not isinstance(record, Evaluated | LostWork | MemberChange):
                 yield from self.rest()
             yield record
             return

@@ -16,6 +16,7 @@ from paceline.core.trace import (
     OPERATOR,
     OVERLAP_VERDICTS,
     Decided,
+    LostWork,
     MemberChange,
     Record,
 )
@@ -105,6 +106,11 @@ class MessagesForUser:
         match record:
             case MemberChange():
                 return self._line_of_member(Party.parse(record.party), record)
+            case LostWork(rank=rank, samples=samples, group=group) if group >= 0:
+                whose = f"{samples:,} samples of worker {rank} in group {group}"
+                return f"{whose} are lost with {record.party}, which spoke for it, and count no more"
+            case LostWork(samples=samples):
+                return f"{samples:,} samples of local work are lost with {record.party}, and count no more"
             case Decided(party=who, verdict=verdict, reason=reason) if who == OPERATOR:
                 return f"operator: {verdict}: {reason}"
             case Decided(verdict=verdict) if verdict in (NOT_SAVED, LEFT_UNTRAINED, ASKS_FOR_END):

@@ -13,7 +13,7 @@ from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunPhase
 from paceline.core.coordination.party import COORDINATOR, EVALUATOR, Party, worker
 from paceline.core.errors import PeerLost
-from paceline.core.trace import MemberChange
+from paceline.core.trace import LostWork, MemberChange
 from paceline.live.node.timing import Times
 from paceline.runtime.worker.loop.progress import ProgressCounters
 from tests.live.fakes import Recorder, take
@@ -65,6 +65,17 @@ def ends_in_order(company: Company, reason: str, holder: int, of: Party | None =
     for who in (S0, EVALUATOR, left):
         company.say(who, control.Saved())
     assert company.told("finished") == reason
+
+
+def test_local_work_that_is_lost_with_a_worker_is_taken_off_its_steps_and_samples_and_recorded(companies: Any) -> None:
+    company: Company = companies(allreduce="servers")
+    company.train()
+    company.say(W1, dataclasses.replace(progress(48), steps=6, samples_alone=16, steps_alone=2))
+    company.settled()
+    company.kill(W1)
+    company.settled()
+    [lost] = [record for record in company.ears.records if isinstance(record, LostWork)]
+    assert (lost.party, lost.rank, lost.steps, lost.samples) == ("worker 1", 1, 2, 16)
 
 
 @pytest.mark.parametrize("mean", ["servers", "ring"])

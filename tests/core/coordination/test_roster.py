@@ -33,12 +33,12 @@ def test_a_server_in_the_place_of_a_lost_one_learns_who_was_drained_and_may_be_a
 
 def test_local_work_that_is_lost_with_its_worker_is_not_counted() -> None:
     totals = ProgressTotals()
-    trained = dataclasses.replace(control.NOTHING, samples=28, steps=7, samples_alone=24)
+    trained = dataclasses.replace(control.NOTHING, samples=28, steps=7, samples_alone=24, steps_alone=6)
     totals.told(0, trained)
     totals.told(1, trained)
     lost = totals.lost(1)
     assert lost is not None
-    assert (lost.samples, totals.of(1), totals.samples) == (4, 4, 32)
+    assert (lost.samples, lost.steps, totals.of(1), totals.samples) == (4, 1, 4, 32)
     assert totals.lost(1) is None
     totals.new_incarnation(1)
     assert totals.told(1, dataclasses.replace(control.NOTHING, samples=8)).samples == 12

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.core.trace import OVERLAPS, Applied, Decided, Evaluated, Leased, Span
+from paceline.core.trace import OVERLAPS, Applied, Decided, Evaluated, Leased, LostWork, Span
 from paceline.observe.runs.run_folders import find
 from paceline.observe.trace.trace_file import TraceWriter
 
@@ -21,12 +21,13 @@ def test_of_a_run_that_was_killed_there_is_what_its_trace_tells(tmp_path: Path) 
         trace.append(Applied(at=2.0, shard=0, ranks=(1,), version=1, staleness=4, weight=1.0, samples=64))
         trace.append(LEASED)
         trace.append(Decided(at=2.0, party="worker 1", rank=1, verdict=OVERLAPS, reason="4 ms, 5 without"))
+        trace.append(LostWork(at=2.0, party="worker 1", rank=1, steps=1, samples=32))
     with (tmp_path / "trace.jsonl").open("a") as file:
         file.write('{"kind":"span","at"')
     [run], [note] = find([str(tmp_path)])
     s = run.summary
-    assert (s.scheme, s.seed, s.seconds, s.samples, s.seconds_to_target) == ("ssp", 3, 2.0, 128, 2.0)
-    assert [(w.rank, w.steps, w.exchanges, w.staleness_mean) for w in s.workers] == [(1, 4, 2, 4.0)]
+    assert (s.scheme, s.seed, s.seconds, s.samples, s.seconds_to_target) == ("ssp", 3, 2.0, 96, 2.0)
+    assert [(w.rank, w.steps, w.exchanges, w.staleness_mean) for w in s.workers] == [(1, 3, 2, 4.0)]
     assert s.workers[0].shares.computing == 0.75
     assert s.workers[0].overlap == "overlaps: 4 ms, 5 without"
     assert s.leased == LEASED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from unittest.mock import MagicMock, Mock
 
 import pytest
@@ -16,6 +17,7 @@ from paceline.core.trace import (
     OVERLAPS,
     Decided,
     Evaluated,
+    LostWork,
     MemberChange,
     Record,
 )
@@ -92,6 +94,14 @@ def test_who_makes_no_steps_is_named_whoever_found_it() -> None:
     for party in ("coordinator", "worker 1"):
         record = Decided(at=1.0, party=party, rank=1, verdict=NO_STEPS, reason="why")
         assert messages().line_of(record) == "worker 1 makes no steps: why"
+
+
+def test_work_that_is_lost_is_named_with_its_number_and_its_group() -> None:
+    record = LostWork(at=1.0, party="worker 1", rank=1, steps=5, samples=1040)
+    line = messages().line_of(record)
+    assert line == "1,040 samples of local work are lost with worker 1, and count no more"
+    line = messages().line_of(dataclasses.replace(record, rank=3, group=0))
+    assert line == "1,040 samples of worker 3 in group 0 are lost with worker 1, which spoke for it, and count no more"
 
 
 def test_one_line_tells_what_workers_have_measured_of_overlap_and_another_that_of_who_differs() -> None:

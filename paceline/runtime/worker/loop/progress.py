@@ -39,7 +39,7 @@ class ProgressCounters:
 
     def __init__(self) -> None:
         self.steps = self.samples = self.exchanges = self.reported = 0
-        self._samples_exchanged = 0
+        self._steps_exchanged = self._samples_exchanged = 0
         self.seconds = 0.0
         self._before = self._samples_before = 0
 
@@ -47,7 +47,7 @@ class ProgressCounters:
         """Begins with steps and samples of an earlier incarnation of the run."""
         self.steps, self.samples = steps, samples
         self._before, self._samples_before = steps, samples
-        self._samples_exchanged = samples
+        self._steps_exchanged, self._samples_exchanged = steps, samples
         self.reported = samples  # whoever adds them up knows them already
 
     @property
@@ -63,7 +63,7 @@ class ProgressCounters:
 
     def handed_over(self) -> None:
         """Notes that an exchange has all that was trained so far, though it is not answered yet."""
-        self._samples_exchanged = self.samples
+        self._steps_exchanged, self._samples_exchanged = self.steps, self.samples
 
     def progress(
         self,
@@ -77,9 +77,10 @@ class ProgressCounters:
     ) -> Progress:
         """Returns the report of now. `traffic`: bytes up and down; `shared`: of these, bytes that passed by
         reference. share: samples of this worker's share."""
-        samples = self.reported = self.samples  # read once: the loop goes on meanwhile
+        steps, samples = self.steps, self.samples  # read once: the loop goes on meanwhile
+        self.reported = samples
         return Progress(
-            steps=self.steps,
+            steps=steps,
             samples=samples,
             exchanges=self.exchanges,
             seconds_computing=self.seconds,
@@ -95,4 +96,5 @@ class ProgressCounters:
             samples_before=self._samples_before,
             share=share,
             samples_alone=max(0, samples - self._samples_exchanged),
+            steps_alone=max(0, steps - self._steps_exchanged),
         )
