@@ -16,7 +16,7 @@ from paceline.runtime.process_main import take_part
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.loop.progress import ResumedProgress
-from paceline.runtime.worker.loop_state import LoadedState, marked
+from paceline.runtime.worker.loop_state import LoadedState
 from paceline.runtime.worker.shared_optimizer_state import state_at_join
 
 if TYPE_CHECKING:
@@ -42,7 +42,11 @@ def progress_at(start: ResumePoint, rank: int, workers: int) -> ResumedProgress:
     """Returns the progress of a worker that begins there."""
     memories = start.memories(rank)
     return ResumedProgress(
-        start.clock(rank), samples=start.samples, memories=memories, position=start.samples // workers
+        start.clock(rank),
+        samples=start.samples,
+        memories=memories,
+        position=start.samples // workers,
+        done=start.done,
     )
 
 
@@ -67,7 +71,7 @@ def begin_at(
         return recipe, dataclasses.replace(behind, of_servers=given)
     loaded = LoadedState(state, recipe, spec.who.index, spec.workers, spec.servers)
     loaded.load_into(module)
-    return marked(recipe) if state["servers"] else recipe, loaded.progress()
+    return loaded.marked(recipe), loaded.progress()
 
 
 def evaluate_and_exit(

@@ -25,6 +25,7 @@ class Draw:
     epochs   passes of all workers together after which the loop ends; 0 for no end
     trained  samples trained of those that this incarnation was given
     behind   places at which a loop that goes on from a state of its own begins
+    done     which samples before these are known to be in the model; sent until the first answer
     """
 
     stream: bounds.Count
@@ -34,6 +35,7 @@ class Draw:
     batch: bounds.Samples
     trained: bounds.TotalSamples
     behind: bounds.TotalSamples = 0
+    done: bounds.LeasedByAll = ()
 
 
 @message("control.Drawn", plane="control")

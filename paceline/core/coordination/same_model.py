@@ -35,6 +35,26 @@ def other_model(rank: int, ready: control.Ready, first: control.Ready) -> str:
     )
 
 
+def other_moment(rank: int, ready: control.Ready, first: control.Ready) -> str:
+    """Returns an error text if this worker has loaded a state of another round than worker 0; else nothing."""
+    mine, theirs = _moment(ready.optimizer), _moment(first.optimizer)
+    if mine == theirs:
+        return ""
+    return (
+        f"join(state=...): worker {rank} goes on after round {mine} and worker 0 after round {theirs}: under such a "
+        "scheme all workers save after as many exchanges; load files of one moment"
+    )
+
+
+def _moment(recipe: str) -> int:
+    """Returns the round that a loaded state is of, 0 for none."""
+    try:
+        moment = json.loads(recipe).get("moment", 0)
+    except (ValueError, AttributeError, RecursionError):  # whatever a worker has sent
+        return 0
+    return moment if isinstance(moment, int) else 0
+
+
 # ---- layouts -----------------------------------------------------------------------------------------------------
 def packed(lines: Iterable[str]) -> str:
     """Returns lines as a short text; names of layers are much alike, so thousands of them fit."""
@@ -69,6 +89,6 @@ def _differences(recipe: str, first: str) -> list[str]:
     """Returns the names of what two recipes say differently; none where they cannot be compared."""
     try:
         mine, theirs = json.loads(recipe), json.loads(first)
-        return sorted(name for name in mine if name != "begun" and mine[name] != theirs.get(name))
+        return sorted(name for name in mine if name not in ("begun", "moment") and mine[name] != theirs.get(name))
     except (ValueError, AttributeError, TypeError, RecursionError):  # whatever a worker has sent
         return []

@@ -229,7 +229,7 @@ class Quotas:
                 f"data set {draw.stream} of {draw.samples} samples: it needs a sample, and a number <= {STREAMS_MAX}"
             )
         if draw.stream not in self._queues:
-            make = functools.partial(self._make_queue, draw.stream, draw.behind)
+            make = functools.partial(self._make_queue, draw.stream, draw.behind, draw.done)
             self._queues[draw.stream] = AgreedAccounts(make)
         here = self._here()
         queue = self._queues[draw.stream].report(rank, draw.samples, here)
@@ -242,12 +242,12 @@ class Quotas:
         start, stop = places or (0, 0)
         return loop_messages.Drawn(stream=draw.stream, start=start, stop=stop, over=queue.over)
 
-    def _make_queue(self, stream: int, behind: int, samples: int) -> SampleQueue:
+    def _make_queue(self, stream: int, behind: int, done: Data, samples: int) -> SampleQueue:
         """Makes the queue of a data set. Only a loop's first data set counts towards the rule that ends the run."""
         rule = self._stop_rule
         if stream:
             return SampleQueue(samples)
-        return SampleQueue(samples, rule.end(samples), rule.behind or behind, self._done)
+        return SampleQueue(samples, rule.end(samples), rule.behind or behind, self._done if rule.behind else done)
 
     def take_refused(self) -> list[tuple[int, str]]:
         """Returns whose epochs or data sets have another length than those of most workers, with a reason for each."""

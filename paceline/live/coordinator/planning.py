@@ -13,7 +13,7 @@ from typing import Any
 from paceline.core.collective import Choice
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination.lifecycle import RunRules, StopRule
-from paceline.core.coordination.same_model import other_model
+from paceline.core.coordination.same_model import other_model, other_moment
 from paceline.core.coordinator.bring_up import PlanRequest
 from paceline.core.errors import ConfigError
 from paceline.core.role import Role, RoleContext
@@ -81,12 +81,12 @@ class LivePlanner:
 def make_plan(request: PlanRequest, choices: RunChoices, stop: StopRule) -> control.Plan:
     """Makes the plan that all processes follow. Workers that may join later count as fast as the median of the others.
 
-    Raises ConfigError if workers train different models.
+    Raises ConfigError if workers train different models, or go on from different rounds.
     """
     ready, workers, servers = request.ready, request.workers, request.servers
     not_started = request.not_started
     for rank, answer in enumerate(ready):
-        if other := other_model(rank, answer, ready[0]):
+        if other := other_model(rank, answer, ready[0]) or other_moment(rank, answer, ready[0]):
             raise ConfigError(other)
     seconds = [answer.seconds_per_step for answer in ready]
     seconds += [statistics.median(seconds)] * not_started

@@ -23,6 +23,8 @@ import torch
 from torch import Tensor
 
 from paceline.core.coordination import party
+from paceline.core.coordination.sample_leases import FIRST
+from paceline.core.effects import Data
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.sharding import Layout
 from paceline.engine.vectors.flat import Flat
@@ -46,13 +48,14 @@ LOADED, TAKEN = "loaded", "taken"
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Holds what the servers keep: vectors as long as the model, numbers of the rule counted over the model, and what
-    else the roles keep.
+    """Holds what the servers keep: vectors as long as the model, numbers of the rule counted over the model, what else
+    the roles keep, and which samples are known to be in the model.
     """
 
     vectors: dict[str, Tensor]
     numbers: dict[str, float]
     of_role: dict[str, Any] = field(default_factory=dict)
+    done: Data = ()
 
 
 class StatesOnRequest:
@@ -103,7 +106,9 @@ def read_servers(node: Node, rank: int, layout: Layout, tensors: Sequence[int]) 
     numbers = dict(numbers_of[0])
     on_one_scale(vectors, numbers, numbers_of, layout.slices)
     of_role = role_of_model(vectors, [state.facts for state in each], layout.slices)
-    return ServerState(vectors, of_model(numbers, numbers_of, layout, tensors), of_role)
+    tables = states[layout.of(FIRST.index)[0]].facts["tables"]  # of the slice that reports leased samples
+    done = tuple((epoch, start, stop) for epoch, start, stop in tables.get("done", ()))
+    return ServerState(vectors, of_model(numbers, numbers_of, layout, tensors), of_role, done)
 
 
 def vector_of(state: SliceState, name: str) -> Tensor:
@@ -124,7 +129,8 @@ def give_servers(node: Node, state: ServerState, samples: int, layout: Layout, t
     def facts(number: int) -> Any:
         """Returns what the state of a slice consists of, without its vectors."""
         part = layout.slices[number]
-        own = {"numbers": of_slice(state.numbers, part, tensors), "samples": samples, **state.of_role}
+        known = {"samples": samples, "done": state.done}
+        own = {"numbers": of_slice(state.numbers, part, tensors), **known, **state.of_role}
         return publish_state(own, state.vectors, NOTHING)
 
     def vector(name: str, number: int) -> Any:

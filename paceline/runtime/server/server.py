@@ -51,6 +51,7 @@ from paceline.core.parties.server_restore import (
     ToCoordinator,
 )
 from paceline.core.role import RoleContext
+from paceline.core.samples.sample_leases import SampleRanges
 from paceline.core.sharding import tensors_by_slice
 from paceline.core.trace import Applied, Decided, Gated, Record
 from paceline.engine.specs import OptimizerRecipe
@@ -245,7 +246,10 @@ class Shard:
                 counts = isinstance(mine.role, ClockedServer) and mine.role.goes_back
                 if start is not None and start.tables and counts:
                     mine.role.load_state_dict(start.tables)
-                load_role(mine.role, *self._kept.pop(number, ({}, {})))
+                facts, vectors = self._kept.pop(number, ({}, {}))
+                load_role(mine.role, facts, vectors)
+                if isinstance(mine.role, ClockedServer) and "done" in facts:  # of a state that worker 0 has loaded
+                    mine.role.done = SampleRanges(facts["done"])
             # Workers that left before the role existed: it must not wait for them in its first round.
             for rank in sorted(self._session.departed if mine.role else ()):
                 assert mine.role is not None

@@ -32,6 +32,7 @@ class Recipe:
     rate_why: the reason for that, which the user reads.
     store: set where the servers hold keys and values instead of a model.
     loaded: all workers have loaded a state, and servers take their part of it.
+    moment: the round that loaded states are of, where workers hold the model and meet in rounds.
     begun: worker 0's optimizer remembers earlier steps; it may be the only one.
     """
 
@@ -47,6 +48,7 @@ class Recipe:
     robust: RobustPolicy = field(default_factory=RobustPolicy)
     store: StoreSpec | None = None
     loaded: bool = False
+    moment: int = 0
     begun: bool = False
 
     def make_scheme(self) -> Scheme:
@@ -98,9 +100,9 @@ class Recipe:
     def digest(self) -> str:
         """Returns 16 hexadecimal digits of the SHA-256 of the recipe, by which workers are compared.
 
-        `begun` may differ: the others take over what worker 0 has loaded.
+        `begun` may differ: the others take over what worker 0 has loaded. So may `moment`, of a worker that comes late.
         """
-        return hashlib.sha256(replace(self, begun=False).to_json().encode()).hexdigest()[:16]
+        return hashlib.sha256(replace(self, begun=False, moment=0).to_json().encode()).hexdigest()[:16]
 
 
 def coordinator_role(plan: Plan, place: RoleContext) -> Role:

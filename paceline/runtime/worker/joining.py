@@ -33,6 +33,7 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.batchnorm_average import WorkerStatistics
 from paceline.runtime.worker.lifecycle import WorkerLifecycle
+from paceline.runtime.worker.loaded_moment import begin_beside, show_moment
 from paceline.runtime.worker.loop.batch_feed import BatchFeed
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun, WorkerModel
@@ -146,7 +147,7 @@ def _joined(
     lifecycle = WorkerLifecycle(spec, session, recipe, model.flat, statistics, optimizer_state)
     if behind.masters is not None and not session.late:
         model.flat.load(Flat.wrap(behind.masters))
-    plan = lifecycle.join(model.update, measure, behind.clock, behind.samples, behind.of_servers)
+    plan, behind = _at_one_moment(spec, session, lifecycle, model, measure, behind)
     _say_what_is_not_kept(spec, session, optimizer)
     clock = _clock(session, recipe, plan, counts, behind.samples, model.partial.once)
     sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
@@ -180,6 +181,23 @@ def _joined(
     session.reports.begin(worker.progress)
     steps.begin()
     return worker
+
+
+def _at_one_moment(
+    spec: ProcessSpec,
+    session: Session,
+    lifecycle: WorkerLifecycle,
+    model: WorkerModel,
+    measure: Callable[[], float] | None,
+    behind: ResumedProgress,
+) -> tuple[control.Plan, ResumedProgress]:
+    """Joins the run, and returns its plan and where this worker begins: at the moment of worker 0's loaded state."""
+    if behind.loaded and not spec.who.index:
+        show_moment(session, behind)
+    plan = lifecycle.join(model.update, measure, behind.clock, behind.samples, behind.of_servers)
+    if behind.loaded and spec.who.index and not session.late and 0 not in session.departed:
+        behind = begin_beside(session, plan.workers, behind)
+    return plan, behind
 
 
 def _report_no_steps(spec: ProcessSpec, session: Session, reason: str) -> None:

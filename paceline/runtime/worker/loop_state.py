@@ -2,7 +2,7 @@
 
     paceline    the format's number
     identity    scheme, parameters, seed, codecs, optimizer, servers, workers: what has to be the same
-    samples     of all workers together; `rank`: the worker that has saved
+    samples     of all workers together; `done`: which they are, where servers know; `rank`: the worker that has saved
     model       the module's own state_dict, with the weights and batch-norm statistics of all
     masters     the float32 vector of the weights, where parameters have 16 bits; otherwise None
     worker      facts and vectors of this worker (`checkpointing/worker_state.py`), place in the data, generators
@@ -22,7 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
+from paceline.core.samples.sample_leases import SampleRanges
 from paceline.core.scheme import ModelOf
 from paceline.engine.optim.own_optimizer import evaluates_again
 from paceline.engine.vectors.flat import Flat
@@ -79,11 +81,13 @@ def save_state(worker: Worker) -> dict[str, Any]:
         weights = vectors.pop(WEIGHTS) if WEIGHTS in vectors else _tensor(shared_weights(run))
     with worker.statistics.showing(), model.flat.showing(Flat.wrap(weights)) as module:
         own = {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
+    done = _done(worker, servers)
     low = any(p.dtype != torch.float32 for p in model.flat.parameters)
     return {
         "paceline": FORMAT,
         "identity": identity_of(run.recipe, run.plan.workers, run.spec.servers),
-        "samples": worker.sizes.clock.now,
+        "samples": SampleRanges(done).count or worker.sizes.clock.now,
+        "done": [list(piece) for piece in done],
         "rank": run.rank,
         "model": own,
         "masters": weights if low else None,
@@ -96,6 +100,11 @@ def save_state(worker: Worker) -> dict[str, Any]:
         },
         "servers": servers and {"numbers": servers.numbers, "vectors": servers.vectors, "role": servers.of_role},
     }
+
+
+def _done(worker: Worker, servers: ServerState | None) -> Data:
+    """Returns which samples are in the model; () where it is not known of all."""
+    return servers.done if servers and worker.feed.names_samples else ()
 
 
 def at_exchange(worker: Worker) -> bool:
@@ -212,15 +221,25 @@ class LoadedState:
             what = str(error).rpartition(": ")[0]  # the rest names flags of `train`
             raise ConfigError(f"{what}; make the model as in the script that has saved it") from None
 
+    def marked(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe of a run whose workers have loaded a state: servers take theirs, and workers that go on in
+        rounds have to be in the same one."""
+        common = self.state["worker"]["facts"]["common"] if self._common else {}
+        moment = next((value for value in common.values() if isinstance(value, int)), 0)
+        return dataclasses.replace(recipe, loaded=bool(self.state["servers"]), moment=moment)
+
     def progress(self) -> ResumedProgress:
         """Returns where this worker goes on."""
         samples, of_servers = int(self.state["samples"]), self.state["servers"]
+        done = tuple((epoch, start, stop) for epoch, start, stop in self.state.get("done", ()))
         return ResumedProgress(
             samples=samples,
             memories=self._memories(),
             masters=self.state["masters"],
             of_servers=of_servers
-            and ServerState(of_servers["vectors"], of_servers["numbers"], of_servers.get("role", {})),
+            and ServerState(of_servers["vectors"], of_servers["numbers"], of_servers.get("role", {}), done),
+            done=done,
+            loaded=True,
         )
 
     def _entry(self) -> Position:
@@ -251,8 +270,3 @@ class LoadedState:
             optimizer={name: vectors[name] for name in names} if self._common else under(RULE, vectors),
             user=facts.get(USER) if mine else None,
         )
-
-
-def marked(recipe: Recipe) -> Recipe:
-    """Returns the recipe of a run whose workers have loaded a state, for servers to take theirs."""
-    return dataclasses.replace(recipe, loaded=True)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from paceline.core.coordination.control_messages import Ready
-from paceline.core.coordination.same_model import NAMED_MAX, PACKED_MAX, other_model, packed
+from paceline.core.coordination.same_model import NAMED_MAX, PACKED_MAX, other_model, other_moment, packed
+from paceline.runtime.spec.job_spec import Recipe
 
 
 def ready(recipe: str, length: int = 10, layout: str = "") -> Ready:
@@ -31,6 +32,14 @@ def test_a_worker_that_does_not_fit_is_told_in_what(recipe: str, length: int, wo
 
 def test_one_that_fits_is_told_nothing() -> None:
     assert other_model(1, ready("{}"), ready("{}")) == ""
+
+
+def test_states_of_unlike_rounds_are_refused_but_from_a_worker_that_comes_late() -> None:
+    first, mine = ready('{"moment":7}'), ready('{"moment":12}')
+    assert "worker 1 goes on after round 12 and worker 0 after round 7" in other_moment(1, mine, first)
+    assert other_moment(1, first, first) == other_moment(1, ready("[" * 5000), ready("7")) == ""
+    late, early = (Recipe(scheme="esync", moment=moment) for moment in (12, 7))
+    assert late.digest() == early.digest()
 
 
 LAYERS = [f"body.{i}.weight [4096, {i}]" for i in range(5000)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,16 @@ import torch
 from torch import nn
 
 import paceline
+from paceline.checkpoint.folder_store import CHECKPOINTS
+from paceline.config import Config
 from paceline.core.errors import ConfigError, PacelineError
+from paceline.engine.data.partition_plan import epoch_order
+from paceline.runtime.checkpointing.resume import open_at
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import MakeOptimizer, plain_sgd, run_loops, toy_data, toy_model
 
 DATA, BATCH, EPOCHS = toy_data(), 9, 4
+NUMBERED = torch.utils.data.TensorDataset(torch.arange(60.0)[:, None].expand(60, 6), torch.zeros(60).long())
 States = dict[int, Any]
 
 
@@ -112,6 +119,57 @@ def test_samples_are_trained_once_where_workers_draw_them_also_with_more_workers
     summary, _ = run_loops(out / "rest", "asp", loop, workers=workers, optimizer=adam, states=given)
     assert sum(seen) == 2 * EPOCHS * len(DATA) - last["samples"]
     assert 0 <= 2 * EPOCHS * len(DATA) - summary.samples < workers, "each has an even part of what is behind"
+
+
+def test_files_of_unlike_moments_begin_with_worker_0s_model_and_its_counts(out: Path) -> None:
+    """Worker 1 saves after worker 0 has trained on: what it had trained since is in no model, and is trained again."""
+    states: States = {}
+    saved = threading.Event()
+
+    def save(pace: Pace, model: nn.Module) -> None:
+        if pace.rank == 1:
+            assert saved.wait(60.0)
+        for step, (x, y) in enumerate(pace.batches(NUMBERED, 5, epochs=2)):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+            if step == 3:
+                states[pace.rank] = through_a_file(pace.state_dict())
+                saved.set()
+                return
+
+    seen: list[int] = []
+
+    def rest(pace: Pace, model: nn.Module) -> None:
+        for x, y in pace.batches(NUMBERED, 5, epochs=2):
+            seen.extend(x[:, 0].int().tolist())
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+
+    run_loops(out / "half", "ssp", save, workers=2, staleness=9)
+    assert [states[rank]["samples"] for rank in (0, 1)] == [20, 40]
+    summary, _ = run_loops(out / "rest", "ssp", rest, workers=2, states=states, staleness=9)
+    assert summary.samples == 2 * len(NUMBERED)
+    assert len(seen) == 2 * len(NUMBERED) - 20
+    order = epoch_order(len(NUMBERED), 0, 0)
+    assert Counter(seen) + Counter(order[:20].tolist()) == Counter([*range(len(NUMBERED))] * 2)
+
+
+def test_a_run_that_goes_on_from_a_state_keeps_a_checkpoint_of_all_samples(out: Path) -> None:
+    states: States = {}
+    run_loops(out / "half", "asp", loop_of(1, states), workers=2)
+    given = dict.fromkeys(range(2), max(states.values(), key=lambda state: state["samples"]))
+    run_loops(out / "rest", "asp", loop_of(2), workers=2, states=given, checkpoint={"every": 0.001})
+    last = max((out / "rest" / CHECKPOINTS).iterdir())
+    assert open_at(Config(), str(last)).samples == 2 * len(DATA)
+
+
+def test_under_schemes_in_rounds_files_of_unlike_moments_are_refused(out: Path) -> None:
+    early: States = {}
+    late: States = {}
+    run_loops(out / "early", "localsgd", loop_of(1, early), workers=2, tau=5)
+    run_loops(out / "late", "localsgd", loop_of(2, late), workers=2, tau=5)
+    with pytest.raises(PacelineError, match=r"worker 1 goes on after round 2 and worker 0 after round 1"):
+        run_loops(out / "rest", "localsgd", loop_of(3), workers=2, tau=5, states={0: early[0], 1: late[1]})
 
 
 # ---- alone -------------------------------------------------------------------------------------------------------

@@ -119,6 +119,11 @@ class BatchFeed:
         return self.trained_among(self._at_hand, self._current)
 
     @property
+    def names_samples(self) -> bool:
+        """Returns True if contributions name the samples that they are made of, from the first one of the run on."""
+        return self._leases.dealer is not None
+
+    @property
     def number(self) -> int:
         """Returns the number of the batch that the loop was given last."""
         return self._batches
@@ -444,9 +449,10 @@ class BatchFeed:
             samples,
             run.spec.timeout_s,
             self._behind.samples,
+            self._behind.done,
             divided=run.plan.workers > 1,
         )
-        if not self._streams:
+        if not self._streams and self._behind.is_known:  # an account that lacks the first samples is none
             self._leases.dealer = dealer
         drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)
         stream = DealtBatches(data, dealer, batch_size, order=drawn, device=run.device)

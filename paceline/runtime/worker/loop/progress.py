@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from paceline.core.coordination.control_messages import Progress
+from paceline.core.effects import Data
+from paceline.core.samples.sample_leases import SampleRanges
 from paceline.live.node.timing import Times
 from paceline.runtime.checkpointing.state_on_request import ServerState
 from paceline.runtime.checkpointing.worker_state import WorkerState
@@ -18,6 +20,7 @@ class ResumedProgress:
 
     memories: what the worker remembers of it. position: samples of its share, where it remembers nothing.
     masters: float32 weights of parameters of 16 bits; of_servers: what worker 0 gives the servers before training.
+    done: which of the samples are known to be in the model, as pieces of epochs. loaded: it is of `join(state=...)`.
     """
 
     clock: int = 0
@@ -27,6 +30,13 @@ class ResumedProgress:
     position: int = 0
     masters: Tensor | None = None
     of_servers: ServerState | None = None
+    done: Data = ()
+    loaded: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Returns True if it is known of all samples which they are."""
+        return SampleRanges(self.done).count == self.samples
 
     @property
     def draws_on(self) -> bool:

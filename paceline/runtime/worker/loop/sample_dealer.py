@@ -24,14 +24,22 @@ class SampleDealer:
     """Gives a stream its samples, and says how large the next mini-batch may be (it is an `Allowance`).
 
     `stream`: which data set of the loop this is, by number. `samples`: its length. `behind`: places that were trained
-    before the run. `divided`: others draw from the queue too.
+    before the run. `done`: which of them are known to be in the model. `divided`: others draw from the queue too.
     """
 
     def __init__(
-        self, session: Session, stream: int, samples: int, timeout_s: float, behind: int = 0, *, divided: bool = True
+        self,
+        session: Session,
+        stream: int,
+        samples: int,
+        timeout_s: float,
+        behind: int = 0,
+        done: Data = (),
+        *,
+        divided: bool = True,
     ) -> None:
         self._session, self._stream, self._samples, self._timeout_s = session, stream, samples, timeout_s
-        self._behind, self._divided = behind, divided
+        self._behind, self._done, self._divided = behind, done, divided
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
         self._taken: deque[Piece] = deque()  # handed out since `forget_taken`
@@ -143,7 +151,7 @@ class SampleDealer:
         """Sends a request, with what others need not train though this worker is lost."""
         told = {"stream": self._stream, "samples": self._samples, "epochs": self._bound, "trained": self._exchanged}
         told["behind"] = self._behind
-        self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, **told))
+        self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, done=self._done, **told))
 
     def _receive(self, *, wait: bool) -> bool:
         """Takes the answer, if it is there; returns True if there may be more."""
@@ -158,7 +166,7 @@ class SampleDealer:
             raise TimedOut(f"{who} waited {self._timeout_s:.0f} s for samples from the coordinator") from None
         if dealt is None:  # the run is over
             return False
-        asked_for, self._asked_for = self._asked_for, None
+        asked_for, self._asked_for, self._done = self._asked_for, None, ()
         self.ends_run = dealt.over
         self._add(dealt.start, dealt.stop)
         return dealt.start < dealt.stop or asked_for != self._bound  # the loop goes on for longer than it did then
