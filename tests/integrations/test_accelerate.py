@@ -129,3 +129,20 @@ def test_worker_0_is_the_main_process_and_joins_in_prepare() -> None:
     assert accelerator.is_main_process
     with pytest.raises(ConfigError, match=r"call prepare\(model, optimizer, \.\.\.\) first"):
         _ = accelerator.pace
+
+
+def test_a_group_that_is_added_later_is_refused_at_its_first_step() -> None:
+    accelerator, model = PacelineAccelerator(scheme="bsp", cpu=True), network()
+    optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
+    model, optimizer, batches = accelerator.prepare(model, optimizer, loader())
+    for number, (x, y) in enumerate(batches):
+        if number == 2:
+            optimizer.add_param_group({"params": list(model[0].parameters())})
+        accelerator.backward(nn.functional.cross_entropy(model(x), y))
+        if number == 2:
+            with pytest.raises(ConfigError, match=r"paceline\.join: 0\.bias, 0\.weight; this run does not train that"):
+                optimizer.step()
+            break
+        optimizer.step()
+        optimizer.zero_grad()
+    accelerator.end_training()

@@ -15,7 +15,7 @@ from tests.integrations.toys import assert_same, loader, network
 pytest.importorskip("lightning", reason="lightning is not installed: pip install 'paceline[integrations]'")
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import BackboneFinetuning, ModelCheckpoint
 
 from paceline.integrations import lightning
 from paceline.integrations.lightning import FabricStrategy, PacelineStrategy
@@ -123,3 +123,25 @@ def test_fabric_shares_loaders_that_shuffle_and_needs_the_model_first() -> None:
     fabric = Fabric(accelerator="cpu", devices=1, strategy=strategy)
     with pytest.raises(ConfigError, match=r"call fabric\.setup\(model, optimizer\) first"):
         next(iter(fabric.setup_dataloaders(loader(shuffle=True))))
+
+
+def test_a_backbone_that_is_unfrozen_later_is_refused_at_its_first_step() -> None:
+    """BackboneFinetuning gives it to the optimizer after an epoch, when the run trains the head alone."""
+
+    class Finetuned(Digits):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone, self.network = self.network[:-1], self.network[-1:]
+
+        def training_step(self, batch: Any, index: int) -> torch.Tensor:
+            return nn.functional.cross_entropy(self.network(self.backbone(batch[0])), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD([p for p in self.parameters() if p.requires_grad], 0.1)
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False, "accelerator": "cpu"}
+    unfreezes = BackboneFinetuning(unfreeze_backbone_at_epoch=1)
+    trainer = Trainer(max_epochs=3, callbacks=[unfreezes], strategy=PacelineStrategy("bsp"), **quiet)
+    with pytest.raises(ConfigError, match=r"after paceline\.join: backbone\..*; this run does not train that"):
+        trainer.fit(Finetuned(), loader())
+    assert trainer.current_epoch == 1

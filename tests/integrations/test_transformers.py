@@ -15,7 +15,7 @@ from tests.integrations.toys import assert_same
 
 pytest.importorskip("transformers", reason="transformers is not installed: pip install 'paceline[integrations]'")
 pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'paceline[integrations]'")
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from paceline.integrations import transformers
 from paceline.integrations.transformers import PacelineTrainer
@@ -105,3 +105,24 @@ def test_resuming_by_the_trainer_is_refused_with_the_way_out(tmp_path: Path) -> 
         trainer.train(resume_from_checkpoint=True)
     with pytest.raises(ConfigError, match=r"the worker joins when train\(\) makes the optimizer"):
         trainer.joined()
+
+
+class Unfreezes(TrainerCallback):
+    """Gives the optimizer what was frozen, at the second step."""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
+        if state.global_step == 1:
+            body = found["model"].transformer.wpe.requires_grad_(True)
+            found["optimizer"].add_param_group({"params": list(body.parameters())})
+
+
+def test_what_a_callback_unfreezes_is_refused_at_its_first_step(tmp_path: Path) -> None:
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=16, n_positions=8, n_embd=8, n_layer=1, n_head=2))
+    model.transformer.wpe.requires_grad_(False)
+    args = TrainingArguments(
+        str(tmp_path), max_steps=4, per_device_train_batch_size=4, report_to=[], save_strategy="no", use_cpu=True
+    )
+    trainer = PacelineTrainer(model, args, train_dataset=Text(), scheme="bsp", callbacks=[Unfreezes()])
+    with pytest.raises(ConfigError, match=r"paceline\.join: transformer\.wpe\.weight; this run does not train that"):
+        trainer.train()
+    assert trainer.state.global_step == 1

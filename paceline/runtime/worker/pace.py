@@ -362,6 +362,7 @@ class Pace:
         if not end.closed:
             if not end.over:
                 worker.guard.end_of_loop()
+            worker.guard.before_end()
             try:
                 worker.steps.end()
             except PacelineError as error:

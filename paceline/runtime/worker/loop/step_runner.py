@@ -236,6 +236,7 @@ class StepRunner:
                 self._exchanges = int(self._model.work.begin(wanted))
                 break
             except Stopped:
+                self._guard.note_weights()  # a local step has changed them
                 return
             except Undone:  # the weights will not all come: a server was replaced meanwhile
                 advance = node.advance

@@ -12,8 +12,11 @@
     many steps in a row that a scaler has skipped    a warning
     backward() and no step at all                    a warning
     batches larger than an equal share of the data   a warning: each is one pass over the worker's share
-    parameters added, unfrozen or given to the       a warning: only what was there at `join` is trained
-      optimizer after `join`
+    parameters that the optimizer holds, unfrozen    an error at the next step: the run trains what was there at `join`
+      or added to it after `join`
+    other parameters added or unfrozen after `join`  a warning: no loop trains them, as no optimizer holds them
+    weights changed between the last step and        a warning: the final model is that of all workers
+      `pace.close()`
 
 Each warning comes once. Of a worker that makes no steps the coordinator learns, too: others may wait for it.
 """
@@ -21,7 +24,7 @@ Each warning comes once. Of a worker that makes no steps the coordinator learns,
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -43,8 +46,13 @@ STEPS_BETWEEN_LOOKS = 16
 which the look waits for."""
 NAMED_MAX = 3
 """Parameters that a warning names."""
+CHANGED = (
+    "the model's weights were changed outside pace.step(): the others do not learn of it, so it is lost, or counts as "
+    "training of this worker alone; to limit weights see docs/own-loop.md"
+)
+"""What a loop learns that changes weights between two steps."""
 
-_version_of = attrgetter("_version")
+_version_of, _requires_grad_of = attrgetter("_version"), attrgetter("requires_grad")
 
 
 class LoopGuard:
@@ -58,6 +66,8 @@ class LoopGuard:
         self._optimizer = optimizer = steps.optimizer if steps else None
         self._trained = set(flat.parameters)
         self._outside = {p for p in model.parameters() if p.requires_grad} - self._trained
+        self._frozen = [p for p in model.parameters() if not p.requires_grad]
+        self._groups = self._lengths_of_groups()
         self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
         self._versions: list[int] = []
         self._samples = WeightSamples(flat.numbers)
@@ -89,6 +99,8 @@ class LoopGuard:
         self._batches = self._skipped = 0
         self._steps += 1
         self._look_at_weights()
+        if self._lengths_of_groups() != self._groups or any(map(_requires_grad_of, self._frozen)):
+            self._refuse_untrained()
         if not self._flat.has_gradient:
             several = type(self._optimizer) is SeveralOptimizers
             self._say(
@@ -126,24 +138,38 @@ class LoopGuard:
                 "the model's weights were replaced after paceline.join, by load_state_dict perhaps; the run has begun "
                 "with others: load a checkpoint before paceline.join"
             )
-        self._say(
-            "the model's weights were changed outside pace.step(): the others do not learn of it, so it is lost, or "
-            "counts as training of this worker alone (docs/own-loop.md)"
-        )
+        self._say(CHANGED)
+
+    def _lengths_of_groups(self) -> list[int]:
+        """Returns how many parameters each group of the optimizer holds."""
+        return [len(group["params"]) for group in self._optimizer.param_groups] if self._optimizer else []
+
+    def _refuse_untrained(self) -> None:
+        """Raises ConfigError for parameters that a plain loop would train from here on, and this run does not."""
+        held = {p for group in self._optimizer.param_groups for p in group["params"]} if self._optimizer else set()
+        names = {p: name for name, p in self._model.named_parameters()}
+        if found := [names.get(p, "one that is not in the model") for p in held - self._trained if p.requires_grad]:
+            raise ConfigError(
+                f"unfrozen or given to the optimizer after paceline.join: {_listed(sorted(found))}; this run does not "
+                "train that: call pace.close() and paceline.join again after such a change, or join with it in the "
+                "optimizer and unfrozen, and freeze it after join until it is to be trained"
+            )
+        self._groups = self._lengths_of_groups()
+        self._frozen = [p for p in self._frozen if not p.requires_grad]
 
     def _look_at_model(self) -> None:
-        """Warns of parameters that were added, unfrozen or given to the optimizer too late."""
-        held = {p for group in self._optimizer.param_groups for p in group["params"]} if self._optimizer else set()
-        found = [
-            name
-            for name, p in self._model.named_parameters()
-            if p.requires_grad and p not in self._trained and (p not in self._outside or p in held)
-        ]
+        """Warns of parameters that were added or unfrozen too late, and that no optimizer holds."""
+        named = self._model.named_parameters()
+        found = [name for name, p in named if p.requires_grad and p not in self._trained and p not in self._outside]
         if found:
-            more = f" and {len(found) - NAMED_MAX} more" if len(found) > NAMED_MAX else ""
+            self._say(f"not trained, as no optimizer held it at paceline.join: {_listed(found)}; do that before")
+
+    def before_end(self) -> None:
+        """Warns of weights that were changed after the last step, which the final model replaces."""
+        if self._steps and self._noted and CHANGED not in self._said and self._samples.changed:
             self._say(
-                f"not trained, as it was added, unfrozen or given to the optimizer after paceline.join: "
-                f"{', '.join(found[:NAMED_MAX])}{more}; do that before"
+                "the model's weights were changed after the last pace.step() (load_state_dict, perhaps): pace.close() "
+                "loads the final model of all workers, so that is lost: do it after pace.close()"
             )
 
     # ---- batches -----------------------------------------------------------------------------------------
@@ -214,3 +240,9 @@ class LoopGuard:
         if what not in self._said:
             self._said.add(what)
             warnings.warn(what, UserWarning, stacklevel=4)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns the first names, and how many more there are."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX])}{more}"

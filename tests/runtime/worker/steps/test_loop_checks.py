@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -245,32 +246,103 @@ def test_the_run_learns_of_a_worker_that_makes_no_steps(out: Path) -> None:
     ]
 
 
-def test_what_is_added_or_unfrozen_after_join_is_named() -> None:
-    class Growing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.base, self.outside = nn.Linear(6, 2).requires_grad_(False), nn.Linear(6, 2)
-            self.head = nn.Linear(6, 2)
+class Growing(nn.Module):
+    """A head that is trained, and parts that are not, or not yet there."""
 
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.head(x) + self.base(x) + self.outside(x)
-            return found + self.late(x) if hasattr(self, "late") else found
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.outside = nn.Linear(6, 2).requires_grad_(False), nn.Linear(6, 2)
+        self.head = nn.Linear(6, 2)
 
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.head(x) + self.base(x) + self.outside(x)
+        return found + self.late(x) if hasattr(self, "late") else found
+
+
+def test_what_is_added_or_unfrozen_after_join_and_in_no_optimizer_is_named() -> None:
+    """A plain loop would not train it, either."""
     model = Growing()
-    optimizer = torch.optim.SGD(model.head.parameters(), lr=0.1)
-    pace = paceline.join(model, optimizer, scheme="asp")
+    pace = paceline.join(model, torch.optim.SGD(model.head.parameters(), lr=0.1), scheme="asp")
     with pace:
         for at, (x, y) in enumerate(batches(pace, 5)):
             if at == 2:
                 model.late = nn.Linear(6, 2)
                 model.base.weight.requires_grad_(True)
-                optimizer.add_param_group({"params": model.outside.bias})
             backward(model, x, y)
             if at == 3:
-                with pytest.warns(
-                    UserWarning, match=r"after paceline\.join: base\.weight, outside\.bias, late"
-                ) as said:
+                with pytest.warns(UserWarning, match=r"at paceline\.join: base\.weight, late\.weight, late") as said:
                     pace.step()
-                assert "late.weight and 1 more; do that before" in str(said[0].message)
+                assert "late.bias; do that before" in str(said[0].message)
             else:
                 pace.step()
+
+
+def add_group(model: Growing, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.add_param_group({"params": model.outside.bias})
+
+
+def unfreeze(model: Growing, _optimizer: torch.optim.Optimizer) -> None:
+    model.base.bias.requires_grad_(True)
+
+
+@pytest.mark.parametrize(("change", "name"), [(add_group, r"outside\.bias"), (unfreeze, r"base\.bias")])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_what_a_plain_loop_would_train_from_now_on_is_an_error_at_the_next_step(
+    scheme: str, change: Callable[[Growing, torch.optim.Optimizer], None], name: str
+) -> None:
+    model = Growing()
+    optimizer = torch.optim.SGD([*model.head.parameters(), *model.base.parameters()], lr=0.1)
+    pace = paceline.join(model, optimizer, scheme=scheme)
+    with pace:
+        for at, (x, y) in enumerate(batches(pace, 6)):
+            if at == 4:
+                change(model, pace.optimizer)
+            backward(model, x, y)
+            if at == 4:
+                with pytest.raises(ConfigError, match=rf"after paceline\.join: {name}; this run does not train that"):
+                    pace.step()
+                break
+            pace.step()
+    pace = paceline.join(model, optimizer, scheme=scheme)  # the way out
+    before = [p.detach().clone() for p in model.parameters()]
+    backward(model, *toy_data().tensors)
+    pace.step(len(toy_data()))
+    pace.close()
+    moved = [n for (n, p), old in zip(model.named_parameters(), before, strict=True) if not torch.equal(p, old)]
+    assert re.search(name, " ".join(moved))
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
+def test_what_is_unfrozen_at_join_and_frozen_after_it_is_trained_once_it_is_unfrozen(scheme: str) -> None:
+    model, plain = toy_model(), toy_model()
+    plain.load_state_dict(model.state_dict())
+    x, y = toy_data().tensors
+    optimizers = [torch.optim.AdamW(m.parameters(), 0.05, weight_decay=0.3) for m in (model, plain)]
+    pace = paceline.join(model, optimizers[0], scheme=scheme)
+    for at in range(6):
+        for m in (model, plain):
+            m[0].requires_grad_(at >= 3)
+            backward(m, x, y)
+        pace.step(len(y))
+        optimizers[1].step()
+        plain.zero_grad()
+    pace.close()
+    torch.testing.assert_close(model.state_dict(), plain.state_dict())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("behind_torchs_back", [False, True])
+def test_weights_that_are_replaced_before_close_are_warned_of(scheme: str, behind_torchs_back: bool) -> None:
+    model = toy_model()
+    best = {name: t.clone() for name, t in model.state_dict().items()}
+    pace, _ = joined(scheme, model)
+    for x, y in batches(pace, 3):
+        backward(model, x, y)
+        pace.step()
+    if behind_torchs_back:
+        for name, p in model.named_parameters():
+            p.data.copy_(best[name])
+    else:
+        model.load_state_dict(best)
+    with pytest.warns(UserWarning, match=r"so that is lost: do it after pace\.close\(\)"):
+        pace.close()
