@@ -9,7 +9,8 @@ and then `paceline launch -n 3 -s 1 python train.py`, in place of `accelerate la
 
     `prepare` is given     it returns
     model and optimizer    the model, and `pace.optimizer`, wrapped as Accelerate wraps any optimizer
-    a loader that shuffles this worker's part of its batches, moved to the device
+    a loader that shuffles this worker's part of its batches, moved to the device; so with any sampler
+    a loader of a stream   this worker's part while the model is in training mode, all of it otherwise
     any other loader       what Accelerate makes of it: each worker has all of it
     a scheduler            what Accelerate makes of it; its steps go by the samples of all workers
     a ReduceLROnPlateau    the same, by what the worker measures that decides (`pace.plateau`)
@@ -29,11 +30,11 @@ from accelerate.optimizer import AcceleratedOptimizer
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import send_to_device
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from paceline.core.errors import ConfigError
 from paceline.integrations.place import rank_of_this_process
-from paceline.integrations.worker_loader import WorkerLoader, shuffles
+from paceline.integrations.worker_loader import WorkerLoader, is_training_data
 from paceline.launch.join import join
 from paceline.runtime.worker.pace import Pace
 
@@ -54,6 +55,7 @@ class PacelineAccelerator(Accelerator):
             )
         self._scheme, self._join_options = scheme, dict(join_options or {})
         self._pace: Pace | None = None
+        self._model: nn.Module | None = None
         self._take_rank(rank_of_this_process())
 
     @property
@@ -62,6 +64,11 @@ class PacelineAccelerator(Accelerator):
         if self._pace is None:
             raise ConfigError("PacelineAccelerator: call prepare(model, optimizer, ...) first")
         return self._pace
+
+    @property
+    def is_training(self) -> bool:
+        """Returns True while the model that is trained is in training mode."""
+        return self._model is not None and self._model.training
 
     def _take_rank(self, rank: int) -> None:
         """Tells Accelerate which process this is: worker 0 alone prints, tracks and saves."""
@@ -86,7 +93,8 @@ class PacelineAccelerator(Accelerator):
             )
         ready = {id(model): super(PacelineAccelerator, self).prepare(model) for model in models}
         if optimizers:
-            self._pace = join(ready[id(models[0])], optimizers[0], self._scheme, **self._join_options)
+            self._model = ready[id(models[0])]
+            self._pace = join(self._model, optimizers[0], self._scheme, **self._join_options)
             self._take_rank(self._pace.rank)
             ready[id(optimizers[0])] = super().prepare(self._pace.optimizer)
         given = [ready[id(each)] if id(each) in ready else self._prepared(each) for each in objects]
@@ -94,11 +102,17 @@ class PacelineAccelerator(Accelerator):
 
     def _prepared(self, given: Any) -> Any:
         """Returns a loader or anything else for this worker."""
-        if isinstance(given, DataLoader) and shuffles(given):
-            return _OnDevice(given, lambda: self.pace, device=self.device)
+        if isinstance(given, DataLoader) and (is_training_data(given) or isinstance(given.dataset, IterableDataset)):
+            return _OnDevice(given, self)
         if isinstance(given, torch.optim.lr_scheduler.ReduceLROnPlateau):
             return self.pace.plateau(given)
         return super().prepare(given)
+
+    def skip_first_batches(self, dataloader: Any, num_batches: int = 0) -> Any:
+        """Returns a loader without its first batches, which all workers together have trained."""
+        if isinstance(dataloader, WorkerLoader):
+            return _OnDevice(dataloader.without_first(num_batches), self)
+        return super().skip_first_batches(dataloader, num_batches)
 
     def end_training(self) -> None:
         """Leaves the run, once nobody trains any more, and loads the final model; then ends Accelerate's trackers."""
@@ -110,12 +124,14 @@ class PacelineAccelerator(Accelerator):
 class _OnDevice(WorkerLoader):
     """Moves each batch to the worker's device, as Accelerate's loaders do."""
 
-    def __init__(self, *positional: Any, device: torch.device) -> None:
-        super().__init__(*positional)
-        self._device = device
+    def __init__(self, original: DataLoader[Any], accelerator: PacelineAccelerator) -> None:
+        super().__init__(original, lambda: accelerator.pace)
+        self._device, self._accelerator = accelerator.device, accelerator
 
     def __iter__(self) -> Iterator[Any]:
-        return (send_to_device(batch, self._device) for batch in super().__iter__())
+        is_shared = not isinstance(self.original.dataset, IterableDataset) or self._accelerator.is_training
+        batches = super().__iter__() if is_shared else iter(self.original)
+        return (send_to_device(batch, self._device) for batch in batches)
 
 
 def _unwrapped(given: Any) -> Any:

@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader
 from paceline.core.errors import ConfigError
 from paceline.integrations.lightning_decisions import CallbackDecisions
 from paceline.integrations.place import device_of_this_process, rank_of_this_process
-from paceline.integrations.worker_loader import WorkerLoader, shuffles
+from paceline.integrations.worker_loader import WorkerLoader, is_training_data
 from paceline.launch.join import join
 from paceline.runtime.worker.loop.shard import samples_in
 from paceline.runtime.worker.pace import Pace
@@ -226,5 +226,5 @@ class FabricStrategy(FabricSingleDevice):
         return module, [self._joined.optimizer], scheduler
 
     def process_dataloader(self, dataloader: Any) -> Any:
-        """Returns this worker's part of a loader that shuffles; any other loader as it is."""
-        return WorkerLoader(dataloader, lambda: self.pace) if shuffles(dataloader) else dataloader
+        """Returns this worker's part of a loader that shuffles or has a sampler; any other loader as it is."""
+        return WorkerLoader(dataloader, lambda: self.pace) if is_training_data(dataloader) else dataloader

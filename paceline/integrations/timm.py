@@ -14,22 +14,21 @@ and then `paceline launch -n 3 -s 1 python train.py ...`, in place of `distribut
     `args.rank`                        the worker's number: worker 0 alone logs and saves
     clipping, scaler, `model_ema`      as alone, of this worker's own model
 
-timm's loops expect batches of one size, so a short last batch is filled up with samples of its own. Where gradients are
-accumulated, those of an incomplete group at the end of a worker's pass are dropped.
+What does not fill a batch at the end of a pass is left out, as timm does. Where gradients are accumulated, those of an
+incomplete group at the end of a worker's pass are dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from timm.data.loader import MultiEpochsDataLoader, PrefetchLoader
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from paceline.core.errors import ConfigError
 from paceline.integrations.worker_loader import WorkerLoader
@@ -99,11 +98,7 @@ class _TimmLoader(WorkerLoader):
             raise ConfigError(
                 "TimmWorker: batches of several sizes cannot be shared; leave --naflex-loader and sizes that change out"
             )
-        if loader.drop_last:
-            loader = copy.copy(loader)
-            loader.collate_fn = _Filled(loader.collate_fn, loader.batch_size or 1)
         super().__init__(loader, joined)
-        self._stream = isinstance(loader.dataset, IterableDataset)
 
     def __iter__(self) -> Iterator[Any]:
         if self._prefetcher is None:
@@ -112,11 +107,6 @@ class _TimmLoader(WorkerLoader):
         for batch in super().__iter__():
             self._prefetcher.loader = [batch]
             yield from self._prefetcher
-
-    def __len__(self) -> int:
-        """Returns the batches in one pass of all workers, the last one too. Raises TypeError for a stream."""
-        data: Any = self.original.dataset
-        return super().__len__() if self._stream else -(-len(data) // (self.original.batch_size or 1))
 
     @property
     def mixup_enabled(self) -> bool:
@@ -131,18 +121,7 @@ class _TimmLoader(WorkerLoader):
     @property
     def _collate(self) -> Any:
         """Returns what timm makes batches with."""
-        made = self.original.collate_fn
-        return made.collate if isinstance(made, _Filled) else made
-
-
-class _Filled:
-    """Makes batches of `size` samples; a shorter one is filled up with samples of its own."""
-
-    def __init__(self, collate: Any, size: int) -> None:
-        self.collate, self._size = collate, size
-
-    def __call__(self, items: list[Any]) -> Any:
-        return self.collate(list(itertools.islice(itertools.cycle(items), self._size)))
+        return self.original.collate_fn
 
 
 class _UpdatesOfAll:

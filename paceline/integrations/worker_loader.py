@@ -6,13 +6,14 @@ asks for the `Pace` when it is first iterated over.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sampler, SequentialSampler, Subset
 
 from paceline.core.errors import ConfigError
-from paceline.runtime.worker.loop.loader import SharedLoader
+from paceline.runtime.worker.loop.loader import HOW_TO_LOAD, SharedLoader, settings_of
 from paceline.runtime.worker.pace import Pace
 
 
@@ -29,12 +30,8 @@ class WorkerLoader:
         expect as many batches as the length says: how many this worker gets is not known beforehand. Raises ConfigError
         for a loader whose batches cannot be shared, with the way out.
         """
-        if not isinstance(original.dataset, IterableDataset) and type(original.batch_sampler) is not BatchSampler:
-            raise ConfigError(
-                "this DataLoader has a batch_sampler of its own: give it batch_size and sampler, as the workers share "
-                "samples and not batches"
-            )
         self.original, self._joined, self._sized = original, joined, sized
+        settings_of(original, alone=False)  # raises at once
         self._shared: SharedLoader | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -48,24 +45,55 @@ class WorkerLoader:
             raise TypeError("how many batches of a pass this worker gets depends on the speed of all")
         return len(self.original)
 
+    def without_first(self, batches: int) -> DataLoader[Any]:
+        """Returns a loader of passes that lack their first batches, counted over all workers together.
+
+        Raises ConfigError for a stream, of which nobody knows the place of a batch.
+        """
+        loader = self.original
+        data: Any = loader.dataset
+        if isinstance(data, IterableDataset):
+            raise ConfigError("the first batches of a stream cannot be left out: let the stream itself begin later")
+        assert isinstance(loader.batch_sampler, BatchSampler)
+        size = loader.batch_sampler.batch_size
+        return DataLoader(
+            Subset(data, range(len(data))),  # another data set for the run, which counts the passes of each
+            size,
+            sampler=_Later(loader.batch_sampler.sampler, batches * size),
+            drop_last=loader.batch_sampler.drop_last,
+            **{name: getattr(loader, name) for name in HOW_TO_LOAD},
+        )
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["original"], name)
 
 
-def shuffles(loader: Any) -> bool:
-    """Returns True if `loader` draws its samples at random, as loaders of training data do."""
-    return isinstance(getattr(getattr(loader, "batch_sampler", None), "sampler", None), RandomSampler)
+def is_training_data(loader: Any) -> bool:
+    """Returns True if `loader` has a sampler that changes the order, as loaders of training data have."""
+    sampler = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    return sampler is not None and not isinstance(sampler, SequentialSampler)
 
 
 def _shared(loader: DataLoader[Any], pace: Pace) -> SharedLoader:
-    """Returns `pace.loader` of the same data: in a new order each epoch if `loader` shuffles, otherwise in its own."""
-    settings: dict[str, Any] = {"num_workers": loader.num_workers, "pin_memory": loader.pin_memory}
-    settings["collate_fn"] = loader.collate_fn
+    """Returns `pace.loader` of the same data."""
+    settings = settings_of(loader, alone=pace.workers == 1)
     if isinstance(loader.dataset, IterableDataset):
         return pace.loader(pace.shard(loader.dataset), loader.batch_size, **settings)
-    # Accelerate's loaders say their size and sampler here only.
-    batches = loader.batch_sampler
-    assert isinstance(batches, BatchSampler)
-    if not shuffles(loader):
-        settings["sampler"] = batches.sampler
-    return pace.loader(loader.dataset, batches.batch_size, **settings)
+    assert isinstance(loader.batch_sampler, BatchSampler)
+    return pace.loader(loader.dataset, loader.batch_sampler.batch_size, **settings)
+
+
+class _Later(Sampler[int]):
+    """Samples as another sampler does, without its first `samples`."""
+
+    def __init__(self, sampler: Any, samples: int) -> None:
+        self._sampler, self._samples = sampler, samples
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.islice(self._sampler, self._samples, None)
+
+    def __len__(self) -> int:
+        return max(0, len(self._sampler) - self._samples)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_sampler"], name)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from paceline.core.errors import ConfigError
 from tests.integrations.toys import assert_same, loader, network
@@ -145,4 +146,42 @@ def test_a_group_that_is_added_later_is_refused_at_its_first_step() -> None:
             break
         optimizer.step()
         optimizer.zero_grad()
+    accelerator.end_training()
+
+
+class Counted(IterableDataset[Any]):
+    """A stream of 96 samples."""
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from ((x, 0) for x in torch.randn(96, 64))
+
+
+def test_a_stream_is_shared_while_the_model_trains_and_whole_when_it_is_measured() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = PacelineAccelerator(cpu=True, scheme="bsp")
+    model, optimizer, batches = accelerator.prepare(model, optimizer, DataLoader(Counted(), 32))
+    handed_out = []
+    for x, y in batches:
+        accelerator.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        handed_out.append(accelerator.pace._worker.feed.holds)
+    model.eval()
+    for _ in batches:
+        handed_out.append(accelerator.pace._worker.feed.holds)
+    assert handed_out == [True] * 3 + [False] * 3
+    accelerator.end_training()
+
+
+def test_the_first_batches_of_a_pass_are_left_out() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    accelerator = PacelineAccelerator(cpu=True, scheme="bsp")
+    model, optimizer, batches = accelerator.prepare(model, optimizer, loader(samples=192, shuffle=True))
+    lengths = []
+    for x, y in accelerator.skip_first_batches(batches, 2):
+        accelerator.backward(nn.functional.cross_entropy(model(x), y))
+        optimizer.step()
+        lengths.append(len(x))
+    assert sum(lengths) == accelerator.pace.total_samples == 192 - 2 * len(x)
     accelerator.end_training()

@@ -114,20 +114,20 @@ def test_one_worker_trains_what_timm_trains_alone(prefetcher: bool) -> None:
 
 
 def test_training_batches_are_mixed_up_and_all_of_one_size() -> None:
-    """timm drops the last 4 of 100 samples; here they are in a batch of 16, which mixing in pairs needs."""
+    """timm drops the last 4 of 100 samples, since mixing in pairs needs an even number."""
     mix = FastCollateMixup(mixup_alpha=0.8, num_classes=10)
     model, optimizer = model_and_optimizer()
     loader = loader_of(100, is_training=True, no_aug=False, collate_fn=mix)
     worker = TimmWorker(model, optimizer, loader, scheme="asp")
     assert worker.loader.mixup_enabled
-    assert len(worker.loader) == 7
+    assert len(worker.loader) == 6
     shapes = []
     for x, y in worker.loader:
         shapes.append((tuple(x.shape), tuple(y.shape)))
         nn.functional.cross_entropy(model(x), y).backward()
         worker.optimizer.step()
         worker.optimizer.zero_grad()
-    assert shapes == [((16, 3, 32, 32), (16, 10))] * 7
+    assert shapes == [((16, 3, 32, 32), (16, 10))] * 6
     assert worker.pace.total_samples == 100
     worker.loader.mixup_enabled = False
     assert not mix.mixup_enabled

@@ -7,11 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    IterableDataset,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import paceline
 from paceline.core.errors import ConfigError
-from paceline.integrations.worker_loader import WorkerLoader, shuffles
+from paceline.integrations.worker_loader import WorkerLoader, is_training_data
 from paceline.runtime.worker.pace import Pace
 from tests.integrations.toys import loader, network
 
@@ -79,7 +86,65 @@ def test_batches_of_somebody_elses_making_are_refused() -> None:
         WorkerLoader(own, lambda: pytest.fail("it does not join"))
 
 
-def test_loaders_of_training_data_shuffle() -> None:
-    assert shuffles(loader(shuffle=True))
-    assert not shuffles(loader())
-    assert not shuffles([1, 2, 3])
+def test_loaders_of_training_data_have_a_sampler() -> None:
+    data = loader().dataset
+    weighted = WeightedRandomSampler([1.0, 2.0] * 4, 8)
+    assert is_training_data(loader(shuffle=True))
+    assert is_training_data(DataLoader(data, 4, sampler=weighted))
+    assert not is_training_data(loader())
+    assert not is_training_data([1, 2, 3])
+
+
+# ---- the arguments of a DataLoader -------------------------------------------------------------------------------
+class Opened(TensorDataset):
+    """Can be read where `open_in_process` was called."""
+
+    opened = False
+
+    def __getitem__(self, index: int) -> Any:
+        assert Opened.opened, "worker_init_fn was not called"
+        return super().__getitem__(index)
+
+
+def open_in_process(process: int) -> None:
+    Opened.opened = True
+
+
+def test_processes_are_begun_as_the_loader_says_and_go_on_if_it_says_so(pace: Pace) -> None:
+    data = Opened(torch.randn(12, 64), torch.arange(12), torch.zeros(12))
+    original = DataLoader(
+        data, 4, num_workers=1, worker_init_fn=open_in_process, persistent_workers=True, prefetch_factor=1
+    )
+    shared = WorkerLoader(original, lambda: pace)
+    for _ in range(2):
+        seen = []
+        for x, y, _ in shared:
+            seen += y.tolist()
+            step(pace, x, y)
+        assert seen == list(range(12))
+    (made,) = pace._worker.feed._loaders.values()
+    assert made.prefetch_factor == 1
+
+
+def test_one_worker_has_the_batches_that_the_generator_and_drop_last_give(pace: Pace) -> None:
+    def made() -> DataLoader[Any]:
+        return DataLoader(
+            loader().dataset, 24, shuffle=True, drop_last=True, generator=torch.Generator().manual_seed(3)
+        )
+
+    plain, shared = made(), WorkerLoader(made(), lambda: pace)
+    assert len(plain) == len(shared)
+    for _ in range(2):
+        for (x, _), (ours, targets) in zip(plain, shared, strict=True):
+            assert torch.equal(x, ours)
+            step(pace, ours, targets)
+
+
+def test_without_its_first_batches_a_pass_has_the_others(pace: Pace) -> None:
+    original = loader()
+    later = WorkerLoader(WorkerLoader(original, lambda: pace).without_first(1), lambda: pace)
+    assert len(later) == len(original) - 1
+    expected = list(original)[1:]
+    for (x, y), (ours, _) in zip(expected, later, strict=True):
+        assert torch.equal(x, ours)
+        step(pace, ours, y)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, NoReturn
 
 import torch
@@ -165,9 +165,9 @@ class Pace:
 
             dataset     any data set with items by index, or a `shard`: then `epochs` are passes over it
             batch_size  samples in a batch; None for a `shard` whose items are batches
-            settings    a DataLoader's `collate_fn`, `num_workers`, `pin_memory`, `sampler` and `generator` (give all
-                        workers the same ones); and `samples_of`: how many samples a batch counts as, by default its
-                        items
+            settings    a DataLoader's: how it loads (`collate_fn`, `num_workers`, `worker_init_fn`, ...), `sampler`
+                        and `generator` (give all workers the same ones), `drop_last`: of a pass, what is no batch of
+                        each worker; and `samples_of`: how many samples a batch counts as, by default its items
 
         With a `batch_size` of None, a batch counts as many samples as its first tensor is long. Made once, the
         loader may be iterated over again and again, for `epochs` each time. Raises ConfigError for what does not go
@@ -180,7 +180,11 @@ class Pace:
             passes = functools.partial(feed.streamed, dataset, batch_size, epochs, told)
             return SharedLoader(dataset, batch_size, None, lambda _anew: passes(), told)
         begin = functools.partial(feed.loaded, dataset, batch_size or 1, epochs, partition, told)
-        return SharedLoader(dataset, batch_size, dataset if told.sampler is None else told.sampler, begin, told)
+        drawn = dataset if told.sampler is None else told.sampler
+        samples = len(drawn) if isinstance(drawn, Sized) else None
+        if told.drop_last and samples is not None:
+            samples = feed.whole_batches(samples, batch_size or 1, partition)
+        return SharedLoader(dataset, batch_size, samples, begin, told)
 
     def shard(self, iterable: Iterable[Any]) -> StreamShard:
         """Returns this worker's part of what can only be iterated over: item n of a pass is that of worker n modulo

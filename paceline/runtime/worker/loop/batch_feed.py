@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from paceline.config.validation import check_queue
 from paceline.core.errors import ConfigError, PeerLost
@@ -28,7 +29,7 @@ from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
 from paceline.runtime.worker.loop.lease_client import LeaseClient, LeasedPosition, ShareClient, quotas_of
-from paceline.runtime.worker.loop.loader import LoaderSettings, batches_of
+from paceline.runtime.worker.loop.loader import DrawnBatches, LoaderSettings, batches_of
 from paceline.runtime.worker.loop.progress import ProgressCounters, ResumedProgress
 from paceline.runtime.worker.loop.run_end import RunEnd
 from paceline.runtime.worker.loop.sample_counts import Allowance, InRounds
@@ -84,6 +85,7 @@ class BatchFeed:
         self._is_back = self._shares and run.session.late
         self._allowances: dict[int, Allowance | None] = {}  # by the id of the stream
         self._quotas: Allowance | None = None  # of a run that ends after so many epochs
+        self._loaders: dict[int, DataLoader[Any]] = {}  # with processes that go on, by the id of the stream
         self._lengths: dict[int, int] = {}  # samples in one pass, by the id of the stream
         self._begins = True  # is the next one the first of a step?
         self._batches = 0  # that the loop was given
@@ -180,7 +182,7 @@ class BatchFeed:
         part = self.pass_of.begin(self._lengths[id(stream)], batch_size, epochs)
         lengths: deque[int] = deque()  # of the batches that the DataLoader has drawn and not given yet
         draw = functools.partial(self._draw, stream, dealer, batch_size, lengths)
-        for batch in batches_of(data, settings, draw):
+        for batch in self._loader_of(stream, data, settings, draw):
             length = lengths.popleft()
             if dealer:
                 dealer.ahead -= length
@@ -199,6 +201,33 @@ class BatchFeed:
             self._sizes.spent = dealer.ends_run
         self._guard.end_of_batches()
         self.pass_of.end(self._lengths[id(stream)], epochs)
+
+    def _loader_of(
+        self, stream: Stream, data: Any, settings: LoaderSettings, draw: Callable[[], list[int] | None]
+    ) -> DataLoader[Any]:
+        """Returns a DataLoader of what is drawn; the one of the pass before where its processes go on."""
+        loader = self._loaders.get(id(stream))
+        if loader is None:
+            loader = batches_of(data, settings, draw)
+        if settings.persistent_workers:
+            self._loaders[id(stream)] = loader
+        assert isinstance(loader.batch_sampler, DrawnBatches)
+        loader.batch_sampler.draw = draw
+        return loader
+
+    def whole_batches(self, samples: int, batch_size: int, partition: str) -> int:
+        """Returns how many samples of a pass make whole batches: as many for each worker where each has a share.
+
+        Raises ConfigError if there are none.
+        """
+        sharers = 1 if self._is_dynamic(partition) else self._run.plan.workers
+        kept = samples - samples % (batch_size * sharers)
+        if not kept:
+            raise ConfigError(
+                f"drop_last: {samples} samples are no batch of {batch_size} for each of {sharers} workers; give a "
+                "smaller batch_size"
+            )
+        return kept
 
     def streamed(
         self, shard: StreamShard, batch_size: int | None, epochs: int | None, settings: LoaderSettings
@@ -345,8 +374,10 @@ class BatchFeed:
         stream = self._streams.get(id(data))
         if stream is None:
             order = None
-            if settings.sampler is not None or settings.generator is not None:
+            if settings.sampler is not None or settings.generator is not None or settings.drop_last:
                 order = SamplerOrder(data, settings.sampler, settings.generator, self._run.recipe.seed)
+                if settings.drop_last:
+                    order.kept = self.whole_batches(len(order), batch_size, partition)
             number = len(self._streams)
             stream = self._streams[id(data)] = self._make_stream(data, batch_size, partition, order)
             self._lengths[id(stream)] = len(data if order is None else order)
@@ -369,7 +400,9 @@ class BatchFeed:
         partition = "uniform" if partition == AUTO else partition
         if parse_partition(partition).leased:
             if order is not None:
-                raise ConfigError(f"partition {partition!r}: leases have an order of their own; leave the sampler out")
+                raise ConfigError(
+                    f"partition {partition!r}: leases have their own order; leave out sampler, generator and drop_last"
+                )
             return self._leased(data, batch_size, partition)
         workers, labels = run.plan.workers, data.y.cpu().numpy() if isinstance(data, Dataset) else None
         samples = len(data if order is None else order)

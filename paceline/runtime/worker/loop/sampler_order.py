@@ -25,20 +25,21 @@ class SamplerOrder:
 
     def __init__(self, data: Any, sampler: Iterable[int] | None, generator: torch.Generator | None, seed: int) -> None:
         self._of_loader = generator if sampler is None else None
-        self._sampler = RandomSampler(data, generator=generator) if sampler is None else sampler
+        self._sampler: Any = RandomSampler(data, generator=generator) if sampler is None else sampler
         if not isinstance(self._sampler, Sized):
             raise ConfigError("a sampler without a length cannot be shared: give one that has __len__")
         self._seed, self._next = seed, 0
+        self.kept = len(self._sampler)  # samples of an epoch that are trained; the rest is another one in each
         self._orders: dict[int, np.ndarray] = {}
 
     def __len__(self) -> int:
-        assert isinstance(self._sampler, Sized)
-        return len(self._sampler)
+        """Returns the samples of an epoch that are trained."""
+        return self.kept
 
     def of(self, epoch: int) -> np.ndarray:
         """Returns the samples of `epoch`, or of one of the last epochs, in order: int64 [n]."""
         while self._next <= epoch:
-            self._orders[self._next] = self._draw(self._next)
+            self._orders[self._next] = self._draw(self._next)[: self.kept]
             self._orders.pop(self._next - ORDERS_KEPT, None)
             self._next += 1
         return self._orders[epoch]
@@ -46,7 +47,7 @@ class SamplerOrder:
     def _draw(self, epoch: int) -> np.ndarray:
         """Draws the order of the next epoch; torch's own generator is as before afterwards."""
         if self._of_loader is not None:
-            return _drawn_by_a_loader(len(self), self._of_loader)
+            return _drawn_by_a_loader(len(self._sampler), self._of_loader)
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
         own = getattr(self._sampler, "generator", None) is not None

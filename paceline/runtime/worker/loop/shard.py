@@ -135,13 +135,8 @@ class ShardBatches:
 
     def __init__(self, shard: StreamShard, batch_size: int | None, settings: LoaderSettings) -> None:
         collate = settings.collate_fn or (default_convert if batch_size is None else default_collate)
-        self._loader = DataLoader(
-            _Blocks(shard, batch_size or 1),
-            batch_size,
-            collate_fn=_Counting(collate, batch_size is not None),
-            num_workers=settings.num_workers,
-            pin_memory=settings.pin_memory,
-        )
+        how = settings.how_to_load | {"collate_fn": _Counting(collate, batch_size is not None)}
+        self._loader = DataLoader(_Blocks(shard, batch_size or 1), batch_size, drop_last=settings.drop_last, **how)
 
     def __iter__(self) -> Iterator[tuple[Any, int]]:
         return iter(self._loader)

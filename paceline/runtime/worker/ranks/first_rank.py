@@ -142,7 +142,7 @@ class FirstRankPace(Pace):
             for part in self._drawn(dataset, size, epochs, partition, settings, anew=anew):
                 yield items_of(dataset, part, collate)
 
-        return SharedLoader(dataset, size, dataset, begin, LoaderSettings(collate_fn=collate, **settings))
+        return SharedLoader(dataset, size, len(dataset), begin, LoaderSettings(collate_fn=collate, **settings))
 
     def shard(self, iterable: Any) -> StreamShard:
         place, places = self._ranks.place

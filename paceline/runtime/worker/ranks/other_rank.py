@@ -205,7 +205,7 @@ class OtherRankPace:
             for part in self._drawn():
                 yield items_of(dataset, part, collate)
 
-        return SharedLoader(dataset, batch_size, dataset, begin, LoaderSettings(collate_fn=collate, **settings))
+        return SharedLoader(dataset, batch_size, len(dataset), begin, LoaderSettings(collate_fn=collate, **settings))
 
     def shard(self, iterable: Any) -> StreamShard:
         """Returns this rank's part of what can only be iterated over."""

@@ -20,7 +20,7 @@ from paceline.engine.data.batches import collated
 from paceline.engine.data.dataset import Dataset
 from paceline.runtime.worker.loop.shard import StreamShard
 
-ALLOWED = ("collate_fn", "sampler", "generator")
+ALLOWED = ("collate_fn", "sampler", "generator", "drop_last")
 """Settings of `pace.loader` in a worker of several devices."""
 
 

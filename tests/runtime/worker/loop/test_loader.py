@@ -126,6 +126,29 @@ def test_it_has_what_loops_read_of_a_loader_of_torch(out: Path) -> None:
     run_loops(out, "asp", loop, workers=1)
 
 
+@pytest.mark.parametrize(("scheme", "trained"), [("bsp", 80), ("localsgd", 80), ("asp", 88), ("esync", 88)])
+def test_drop_last_leaves_out_what_is_no_batch_of_each_worker(out: Path, scheme: str, trained: int) -> None:
+    """Of 90 samples two workers in lock-step have five batches of 8 each; elsewhere one more is somebody's."""
+    lengths: list[int] = []
+    passes: list[set[int]] = [set(), set()]
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        loader = pace.loader(DATA, 8, drop_last=True)
+        assert len(loader) == trained // 8
+        for seen in passes:
+            for batch in loader:
+                numbers = batch["inputs"]["number"].tolist()
+                lengths.append(len(numbers))
+                seen.update(numbers)
+                train_on(model, batch)
+                pace.step()
+
+    summary, _ = run_loops(out, scheme, loop, workers=2)
+    assert set(lengths) == {8}
+    assert summary.samples == sum(lengths) == 2 * trained
+    assert len(passes[0] | passes[1]) > trained  # what a pass leaves out is drawn anew
+
+
 @pytest.mark.parametrize("scheme", ["bsp", "asp", "esync"])
 def test_a_step_counts_the_samples_of_all_batches_whose_gradients_it_has(out: Path, scheme: str) -> None:
     steps: list[int] = []
@@ -291,9 +314,9 @@ def test_so_they_are_with_every_setting(out: Path, settings: dict[str, Any]) -> 
     ("data", "settings", "way_out"),
     [
         (DATA, {"shuffle": False}, "SequentialSampler"),
-        (DATA, {"drop_last": True}, "leave it out in the loop"),
+        (DATA, {"drop_last": True, "batch_size": 1000}, "give a smaller batch_size"),
         (DATA, {"batch_sampler": [[0]]}, "give sampler= and batch_size="),
-        (DATA, {"timeout": 3}, "make a DataLoader of your own"),
+        (DATA, {"in_order": False}, "make a DataLoader of your own"),
         (DATA, {"batch_size": None}, "say how many samples"),
         (DATA, {"sampler": iter([1, 2])}, "give one that has __len__"),
         (iter([1, 2]), {}, "give pace.shard"),
