@@ -55,6 +55,7 @@ from paceline.runtime.worker.ranks.meeting import RankMeeting, check_asked, chec
 from paceline.runtime.worker.ranks.other_rank import OtherRankPace
 from paceline.runtime.worker.shared_optimizer_state import say_dropped_of_ranks
 from paceline.runtime.worker.single_process import servers_needed, sit_alone
+from paceline.runtime.worker.steps.constraint import Constraint
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer
 from paceline.runtime.worker.steps.random_generators import differ
 
@@ -85,6 +86,7 @@ def join(
     evaluate: Evaluate | None = None,
     state: Mapping[str, Any] | None = None,
     samples_of: SamplesOf | None = None,
+    constraint: Constraint | None = None,
     schedule: str = SHARED_SCHEDULE,
     group: Any = None,
     data_group: Any = None,
@@ -105,14 +107,13 @@ def join(
     `parameters` are those of the scheme. `codec` compresses what workers send, `codec_down` what servers send. `seed`
     seeds what is drawn. With `seed_ranks` all workers but 0 seed torch, `random` and NumPy anew. `clip_norm` shortens
     a longer gradient: the mean of all workers where the scheme forms one, otherwise each contribution or local step.
-
     With `lazy`, gradients of `nn.Embedding(sparse=True)` travel as rows with any optimizer (docs/embeddings.md). With
     `overlap` gradients of `pace.batches` leave while backward still runs; nothing may change them after it.
     `evaluate(model)` is called in a process of its own, under `paceline launch --eval-every`, and returns an accuracy,
     or a dict with `accuracy`, `loss`. From `state`, which `pace.state_dict()` returned, the run goes on
     (docs/checkpoints.md); a checkpoint of `--resume` wins over it.
-    Where the loop has batches of its own, `samples_of` gets the arguments of each call of the model, and returns how
-    many samples, or tokens, the call counts as; by default the length of its first tensor (docs/own-loop.md).
+    `samples_of` gets the arguments of each call of the model, and returns how many samples, or tokens, it counts as; by
+    default its first tensor's length. `constraint(model)` limits weights after each step made here (docs/own-loop.md).
     `group`, `data_group`: docs/workers-of-several-devices.md. `lr_scale`: a factor on the rate (docs/optimizers.md).
     `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
@@ -122,11 +123,11 @@ def join(
     codecs, changes = Codecs(up=codec, down=codec_down), {"lazy": lazy, "clip_norm": clip_norm}
     recipe_with = functools.partial(_recipe, scheme, own, codecs, seed, changes)
     if group is not None:
-        check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state)
+        check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state, constraint=constraint)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
         apart = seed if seed_ranks else None
         return _join_with_ranks(ranks, recipe_with, lr_scale, apart, samples_of=samples_of, own_schedule=own_schedule)
-    of_loop: dict[str, Any] = {"samples_of": samples_of, "own_schedule": own_schedule}
+    of_loop: dict[str, Any] = {"samples_of": samples_of, "own_schedule": own_schedule, "constraint": constraint}
     begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, **of_loop)
     return _join_on_one_device(model, optimizer, recipe_with, begun, lr_scale, evaluate=evaluate, overlap=overlap)
 
@@ -271,6 +272,7 @@ def _begun(
     state: Mapping[str, Any] | None,
     samples_of: SamplesOf | None,
     own_schedule: bool,
+    constraint: Constraint | None,
 ) -> Pace:
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
@@ -285,6 +287,7 @@ def _begun(
                 behind=behind,
                 samples_of=samples_of,
                 own_schedule=own_schedule,
+                constraint=constraint,
             )
         differ(recipe.seed, pace.rank, spec.incarnation, wanted=seed_ranks and not behind.draws_on)
     except BaseException:

@@ -29,13 +29,15 @@ def evaluates_again(optimizer: torch.optim.Optimizer | None) -> bool:
 class UserSteps:
     """Makes the steps of the user's optimizer, and knows which are made here.
 
-    calling: True while one is being made. evaluate: the closure of the step to be made, where the optimizer evaluates
-    the model several times; its first evaluation, at the present weights, has returned `loss`.
+    calling: True while one is being made. limit: is called after each, to limit the weights. evaluate: the closure of
+    the step to be made, where the optimizer evaluates the model several times; its first evaluation, at the
+    present weights, has returned `loss`.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.optimizer = optimizer
         self.calling = False
+        self.limit: Callable[[], None] = lambda: None
         self.evaluate: Callable[[], Any] | None = None
         self.loss: Any = None
 
@@ -47,6 +49,7 @@ class UserSteps:
                 self.optimizer.step(self._evaluations(evaluated))
             else:
                 self.optimizer.step()
+            self.limit()
         finally:
             self.calling = False
 

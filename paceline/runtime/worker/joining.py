@@ -45,6 +45,7 @@ from paceline.runtime.worker.loop.step_runner import StepRunner
 from paceline.runtime.worker.preemption_notice import PreemptionNotice
 from paceline.runtime.worker.shared_optimizer_state import SharedOptimizerState
 from paceline.runtime.worker.step_samples import StepSamples
+from paceline.runtime.worker.steps.constraint import Constraint, limit_steps
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.lr_watch import LrFollower
 from paceline.runtime.worker.steps.step_timer import Stopwatch
@@ -107,11 +108,15 @@ def join_run(
     behind: ResumedProgress,
     flat: GatheredModel | None = None,
     samples_of: SamplesOf | None = None,
+    constraint: Constraint | None = None,
 ) -> Worker:
     """Returns when training starts, with the first weights in `module`; `flat`: its vector, if several processes hold
-    it; `samples_of`: counts a call of it. Raises PeerLost or TimedOut if training never starts.
+    it; `samples_of`: counts a call of it; `constraint`: limits its weights. Raises PeerLost or TimedOut if training
+    never starts, and ConfigError for a constraint where servers make the steps.
     """
     model = WorkerModel.of(module, recipe, spec, optimizer, behind.samples, flat)
+    if constraint is not None:
+        limit_steps(constraint, module, model.work, model.update, recipe, spec.servers)
     guard = LoopGuard(module, model.flat, model.work.steps_of_user, functools.partial(_report_no_steps, spec, session))
     calls = ForwardSamples(module, lambda: guard.has_gradient, wanted=lambda: False, samples_of=samples_of)
     try:

@@ -41,6 +41,7 @@ from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from paceline.runtime.worker.shared_model import shared_weights
 from paceline.runtime.worker.sharing.shared_plateau import SharedPlateau
 from paceline.runtime.worker.sharing.shared_values import SharedValues
+from paceline.runtime.worker.steps.constraint import Constraint, limit
 from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
 
 REASON_MAX = 200
@@ -72,6 +73,7 @@ class Pace:
         flat: GatheredModel | None = None,
         samples_of: SamplesOf | None = None,
         own_schedule: bool = False,
+        constraint: Constraint | None = None,
     ) -> None:
         """Joins the run; returns when training starts.
 
@@ -79,7 +81,8 @@ class Pace:
         `measure` returns the seconds of a step, for schemes and shares that go by speed; a speed of 0 is unknown.
         `own_schedule`: schedulers go by this worker's steps, and not by the samples of all.
         `behind`: where the run is taken up again. `flat`: the vector of a `model` that several processes hold.
-        `samples_of`: counts a call of the model, whose first tensor says it by default.
+        `samples_of`: counts a call of the model, whose first tensor says it by default. `constraint`: limits its
+        weights after each step.
         """
         self._worker = join_run(
             model,
@@ -91,7 +94,9 @@ class Pace:
             behind=behind,
             flat=flat,
             samples_of=samples_of,
+            constraint=constraint,
         )
+        self._constraint = constraint
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
         self._values = SharedValues(session, self.rank)
@@ -379,6 +384,8 @@ class Pace:
                 self._schedules.end(in_full=end.reason in IN_FULL)
                 worker.stop_watching()
                 self._end_sharing()
+            if self._constraint is not None:  # a mean of limited weights need not keep the limit
+                limit(self._constraint, worker.model.flat.module)
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
         """Tells the coordinator that this worker failed; `lost_another`: since another party was lost."""

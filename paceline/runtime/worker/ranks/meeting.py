@@ -95,12 +95,13 @@ def meet(model: Any, optimizer: Any, group: Any, data_group: Any, timeout_s: flo
     return RankMeeting(module, parts, link, places, layouts, sends)
 
 
-def check_asked(*, lazy: bool, overlap: bool, evaluate: Any, state: Any) -> None:
+def check_asked(*, lazy: bool, overlap: bool, evaluate: Any, state: Any, constraint: Any) -> None:
     """Raises ConfigError for what `join` does not take together with `group`, with the way out."""
     ways = {
         "lazy": (lazy, "give the embeddings sparse=False"),
         "overlap": (overlap, "the exchange begins when all ranks have their gradients; leave it out"),
         "evaluate": (evaluate, "evaluate on all ranks within `with pace.shared_model()`, and call pace.report"),
+        "constraint": (constraint, "it gets the whole model, of which each rank has a part; leave it out"),
         "state": (state, "use `paceline launch --checkpoint-every 60 --resume auto`"),
     }
     for name, (given, way_out) in ways.items():

@@ -48,7 +48,7 @@ NAMED_MAX = 3
 """Parameters that a warning names."""
 CHANGED = (
     "the model's weights were changed outside pace.step(): the others do not learn of it, so it is lost, or counts as "
-    "training of this worker alone; to limit weights see docs/own-loop.md"
+    "training of this worker alone; to limit weights give paceline.join(..., constraint=function)"
 )
 """What a loop learns that changes weights between two steps."""
 

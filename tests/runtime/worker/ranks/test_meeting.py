@@ -80,9 +80,9 @@ def test_samples_of_ranks_in_one_place_count_once() -> None:
     assert on_ranks(2, work) == [(8, 15, None, (0, 2)), (8, 15, None, (1, 2))]
 
 
-@pytest.mark.parametrize("name", ["lazy", "overlap", "evaluate", "state"])
+@pytest.mark.parametrize("name", ["lazy", "overlap", "evaluate", "state", "constraint"])
 def test_what_join_does_not_take_together_with_a_group_is_refused(name: str) -> None:
-    nothing: dict[str, Any] = dict.fromkeys(("lazy", "overlap", "evaluate", "state"))
+    nothing: dict[str, Any] = dict.fromkeys(("lazy", "overlap", "evaluate", "state", "constraint"))
     check_asked(**nothing)
     with pytest.raises(ConfigError, match=rf"paceline.join\(group=...\) has no {name}=: \w+"):
         check_asked(**{**nothing, name: {"x": 1}})
