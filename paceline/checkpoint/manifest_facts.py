@@ -83,14 +83,16 @@ TABLES: Mapping[str, Callable[[Any], bool]] = {
     "seen": _rows(rank, count),
     "shift": _rows(rank, _shift),
 }
-"""The tables of a server, which has all of these or none. There may be `done` and `samples_seen`, too."""
+"""The tables of a server, which has all of these or none. There may be `done`, alone too, and `samples_seen`."""
 
 
 def _tables(v: Any) -> bool:
     """Returns True for the tables of a server: all of them or none, with places of samples that can be."""
     if v is None or v == {}:
         return True
-    whole = isinstance(v, dict) and all(name in v and of(v[name]) for name, of in TABLES.items())
+    if not isinstance(v, dict):
+        return False
+    whole = v.keys() == {"done"} or all(name in v and of(v[name]) for name, of in TABLES.items())
     return whole and _done(v.get("done", [])) and _samples_seen(v.get("samples_seen", 0))
 
 

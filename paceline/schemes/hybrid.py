@@ -41,11 +41,13 @@ from typing import Any
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
 from paceline.core.errors import ConfigError, PeerLost
 from paceline.core.message import STATE, Nature, message
+from paceline.core.paramserver.gated_server import ClockedServer, settles
 from paceline.core.paramserver.peer_check import REFUSED
 from paceline.core.phases.grammar import Phase, parse
 from paceline.core.phases.phase_end import Answer, GoOn, Granting, PermissionToGoOn, PhaseEntered
 from paceline.core.phases.phase_role import Inner
 from paceline.core.role import Remembering, Role, RoleContext
+from paceline.core.samples.sample_leases import SampleRanges
 from paceline.core.scheme import ModelOf, Paper, Scheme, make, parameter, scheme
 from paceline.core.trace import Decided
 from paceline.core.validation import bounds
@@ -292,7 +294,7 @@ class Hybrid(Scheme):
             return (yield Mean(w, self.workers, tag=f"hybrid/{self.phase}", weight=weight, series=EVERY_BIT)).v
 
     class Server(Inner):
-        transient = ("start", "ended")
+        transient = ("start", "ended", "knows")
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
             super().__init__(scheme, place)
@@ -301,6 +303,25 @@ class Hybrid(Scheme):
 
         def box(self, scheme: Scheme) -> type[Role] | None:
             return scheme.server(1)
+
+        def begin(self, now: float, phase: int, w: Any) -> list[Tell | Reply]:
+            done = self.state_dict()
+            said = super().begin(now, phase, w)
+            self.load_state_dict(done)  # a phase adds its samples to those before
+            return said
+
+        def state_dict(self) -> dict[str, Any]:
+            """Returns which samples are in the model, if the servers of all phases know those of their own."""
+            before = self.inner
+            return {"done": list(before.done)} if self.knows and isinstance(before, ClockedServer) else {}
+
+        def load_state_dict(self, tables: dict[str, Any]) -> None:
+            if "done" in tables and isinstance(self.inner, ClockedServer):
+                self.inner.done = SampleRanges(tables["done"])
+
+        @functools.cached_property
+        def knows(self) -> bool:
+            return all(settles(own, 1) for own in self.scheme.schemes)
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:

@@ -13,6 +13,7 @@ from paceline.core.effects import Reply, Tell
 from paceline.core.errors import ConfigError
 from paceline.core.local.answered_rounds import RoundSent
 from paceline.core.local.push_sum import Begin, Share
+from paceline.core.paramserver.gated_server import Push
 from paceline.core.paramserver.gradient_check import GradientCheckPolicy
 from paceline.core.phases.phase_end import GoOn, PhaseEntered
 from paceline.core.role import RoleContext
@@ -75,6 +76,29 @@ def test_bsp_in_phases_is_bsp_with_the_optimizers_state_carried_over(servers: in
         return sim.model()
 
     np.testing.assert_array_equal(run(phases("bsp until 7 steps; bsp until 11 steps; bsp")), run(make("bsp", {})))
+
+
+def server_of(text: str) -> Any:
+    update = lambda w, g, samples: w - g  # noqa: E731
+    own = phases(text)
+    box = own.server(1)
+    assert box is not None
+    return box(own, RoleContext(me=0, workers=(0,), w=np.zeros(1), update=update))
+
+
+def test_servers_know_the_samples_of_all_phases_and_go_on_from_them() -> None:
+    server = server_of("asp until 1 steps; ssp")
+    list(server.on(0.0, 0, Push(g=np.ones(1), clock=1, samples=4, data=((0, 0, 4),))))
+    list(server.on(0.0, 0, PhaseEnded(phase=0, w=np.zeros(1), weight=0.0)))
+    list(server.on(0.0, 0, Push(g=np.ones(1), clock=1, samples=2, data=((0, 6, 8),))))
+    assert (server.phase, server.state_dict()) == (1, {"done": [(0, 0, 4), (0, 6, 8)]})
+    resumed = server_of("asp until 1 steps; ssp")
+    resumed.load_state_dict({"done": [[0, 0, 4]], "version": 0, "clocks": [], "seen": [], "shift": []})
+    assert resumed.state_dict() == {"done": [(0, 0, 4)]}
+
+
+def test_they_keep_no_account_where_a_phase_has_means_that_name_no_samples() -> None:
+    assert server_of("asp until 1 steps; esync").state_dict() == {}
 
 
 def test_where_workers_meet_all_end_after_the_same_exchange() -> None:

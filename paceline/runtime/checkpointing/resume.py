@@ -157,7 +157,7 @@ class ResumePoint:
     def tables(self) -> dict[str, Any] | None:
         """Clocks and versions for a slice of a server; a worker that was lost begins with the slowest."""
         kept = self.facts.get("tables") if self.same else None
-        if not kept:
+        if not (kept and "clocks" in kept):
             return {"version": 0, "clocks": [], "seen": [], "shift": [], "done": self.done} if self.done else None
         return resumed_tables(kept, range(self.config.cluster.workers), self.done, self.samples)
 

@@ -243,7 +243,8 @@ class Shard:
             """Makes the role of a slice, once its weights are known."""
             mine.role = self._box(self._scheme, self._place(at, w)) if self._box else None
             if mine.role is not None:
-                counts = isinstance(mine.role, ClockedServer) and mine.role.goes_back
+                clocked = isinstance(mine.role, ClockedServer)
+                counts = mine.role.goes_back if clocked else "done" in mine.role.state_dict()
                 if start is not None and start.tables and counts:
                     mine.role.load_state_dict(start.tables)
                 facts, vectors = self._kept.pop(number, ({}, {}))

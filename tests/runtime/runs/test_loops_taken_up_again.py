@@ -162,7 +162,13 @@ def sgd_of_1(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
 @pytest.mark.parametrize("loaded", [False, True])
 @pytest.mark.parametrize(
     ("scheme", "parameters"),
-    [("ssp", {"staleness": 9}), ("asp", {}), ("dcasgd", {}), ("asp", {"payload": "delta"})],
+    [
+        ("ssp", {"staleness": 9}),
+        ("asp", {}),
+        ("dcasgd", {}),
+        ("asp", {"payload": "delta"}),
+        ("hybrid", {"phases": "asp until 500 steps; ssp"}),
+    ],
 )
 def test_a_batch_that_was_under_way_is_trained_once(
     scheme: str, parameters: dict[str, Any], loaded: bool, out: Path
