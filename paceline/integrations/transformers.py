@@ -7,6 +7,7 @@ and then `paceline launch -n 3 -s 1 python train.py`.
     the Trainer asks for      it gets
     the training loader       this worker's part of the batches
     an optimizer              `pace.optimizer` of the one it would have made
+    a loss by tokens          a step that weighs as many samples as the batch has tokens
     a scheduler               the same; its steps go by the samples of all workers, or by what worker 0 measures
     an evaluation, a save     the model of all workers, while they train
     an early stop             the end of the run, for all workers
@@ -125,6 +126,17 @@ class PacelineTrainer(Trainer):
                 yield
             finally:
                 self._lent = False
+
+    def get_batch_samples(self, *positional: Any, **named: Any) -> tuple[list[Any], Any]:
+        """Takes the batches of the next step, which weighs what its loss is divided by: tokens, of a language model.
+
+        A run that a number of samples or epochs ends (`--samples`, `--epochs`) counts sequences.
+        """
+        batches, items = super().get_batch_samples(*positional, **named)
+        pace = self.joined()
+        if items is not None and isinstance(pace, Pace) and not (pace.plan.samples or pace.plan.epochs):
+            pace.optimizer.samples = max(1, int(torch.as_tensor(items).sum()))
+        return batches, items
 
     # ---- the best model ----------------------------------------------------------------------------------
     def _maybe_log_save_evaluate(self, *positional: Any, **named: Any) -> None:

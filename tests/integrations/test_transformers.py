@@ -126,3 +126,18 @@ def test_what_a_callback_unfreezes_is_refused_at_its_first_step(tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"paceline\.join: transformer\.wpe\.weight; this run does not train that"):
         trainer.train()
     assert trainer.state.global_step == 1
+
+
+def test_a_step_weighs_the_tokens_that_its_loss_is_divided_by(tmp_path: Path) -> None:
+    """Sequences of unlike length count as they do where the Trainer of one process has all of them."""
+
+    def collated(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        batch["labels"] = batch["labels"].clone()
+        batch["labels"][0, 3:] = -100
+        return batch
+
+    trainer = trained(Shared, tmp_path, {"gradient_accumulation_steps": 2}, data_collator=collated)
+    batches = 40 // trainer.args.per_device_train_batch_size
+    per_row, epochs = 7, int(trainer.args.num_train_epochs)  # the first token of a row is not predicted
+    assert trainer.pace.total_samples == epochs * (40 * per_row - batches * 5)
