@@ -26,7 +26,7 @@ import functools
 import random
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 from paceline.core.effects import Data, Effect, Reply, Tell
 from paceline.core.errors import Unexpected
@@ -130,6 +130,16 @@ class RoleContext:
     length: int = 0
     hosts: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
+
+
+class WorkCount(NamedTuple):
+    """Counts steps, and the samples of their mini-batches."""
+
+    steps: int
+    samples: int
+
+
+NO_WORK = WorkCount(0, 0)
 
 
 class Role:
@@ -289,6 +299,18 @@ class Role:
 
     def go_on_at(self, clock: int) -> None:
         """Goes on with the clock that the servers of a resumed run know of this worker, where they know any."""
+
+    def held_work(self) -> WorkCount:
+        """Returns what this worker has handed to another worker that no server and no mean has yet."""
+        return NO_WORK
+
+    def held_alone(self) -> WorkCount:
+        """Returns what this worker has handed to itself, since it speaks for others: it is lost with this worker."""
+        return NO_WORK
+
+    def lost_work(self) -> WorkCount:
+        """Returns what of this worker's work was lost with others that held it, so far."""
+        return NO_WORK
 
     def samples_waiting(self) -> int:
         """Returns how many samples a server has received gradients of that are neither in an update yet nor dropped."""

@@ -44,7 +44,7 @@ from paceline.core.role import RoleContext, found_under, named_under
 from paceline.core.scheme import Paper, Scheme, make, parameter, scheme
 from paceline.core.tiers.group_choice import WithRankGroups
 from paceline.core.tiers.member import GroupMember, TermOver
-from paceline.core.tiers.messages import AwaitGroup, EnterGroup, GroupBegin, RoundOver, Speaks
+from paceline.core.tiers.messages import AwaitGroup, EnterGroup, GroupBegin, GroupExchanged, RoundOver, Speaks
 from paceline.core.tiers.outer_server import OuterServer
 from paceline.core.tiers.speakers import SpeakersCoordinator
 from paceline.core.tiers.worker import GROUP_SAMPLES_MAX
@@ -117,12 +117,25 @@ class HALoS(WithRankGroups):
 
         early: who has entered before there was a server. merged: theta_m; since: deltas before it; told: samples that
         the global server has been told of. ticket: the exchange under way; sent: theta when that began. missed: what
-        theta has of deltas that came while a Delta was on its way. asks: this worker, which trains no more, has asked
-        itself when to go on.
+        theta has of deltas that came while a Delta was on its way. taken: by number, the last delta of each member in
+        that. asks: this worker, which trains no more, has asked itself when to go on.
         """
 
         transient = (
-            *("early", "local", "outer", "outer_run", "merged", "since", "told", "ticket", "sent", "missed", "asks"),
+            *(
+                "early",
+                "local",
+                "outer",
+                "outer_run",
+                "merged",
+                "since",
+                "told",
+                "ticket",
+                "sent",
+                "missed",
+                "asks",
+                "taken",
+            ),
         )
 
         def __init__(self, scheme: Any, place: RoleContext) -> None:
@@ -139,6 +152,7 @@ class HALoS(WithRankGroups):
             self.ticket: Any = None
             self.sent: Any = None
             self.missed: Any = None
+            self.taken: dict[int, int] = {}
             self.asks = False
 
         # ---- what a resumed run goes on from -----------------------------------------------------------------
@@ -174,6 +188,8 @@ class HALoS(WithRankGroups):
                 raise Unexpected(f"worker {src} is in another group, and sends {type(message).__name__}")
             number = self.map.number_of[src]
             match message:
+                case GroupExchanged(clock=clock):
+                    self.exchange_has(src, clock)
                 case EnterGroup() if self.local is None:
                     self.early[src] = None
                 case EnterGroup():
@@ -233,7 +249,7 @@ class HALoS(WithRankGroups):
                     if isinstance(effect, Train):
                         yield from self.exchange()
                         effect = dataclasses.replace(effect, x=role.w)
-                    value = yield self.within(effect)
+                    value = self.held.trained((yield self.within(effect)))
             except PeerLost:  # its calls to itself fail once it was declared lost
                 raise TermOver from None
             finally:
@@ -299,6 +315,7 @@ class HALoS(WithRankGroups):
                 self.ticket = None
                 assert isinstance(effect, Train)
                 self.merge(effect.x)
+                yield from self.notify_exchanged(self.taken)
             elif self.due or at_once:
                 effect = self.outer_run.send(self.trained(last=at_once))
                 assert isinstance(effect, Call)
@@ -310,7 +327,7 @@ class HALoS(WithRankGroups):
             The `last` Delta has what came while others were on their way, too.
             """
             samples, self.told = self.local.samples_seen - self.told, self.local.samples_seen
-            self.sent = self.local.w
+            self.sent, self.taken = self.local.w, dict(self.local.clocks)
             moved = self.sent - self.merged
             if last and self.missed is not None:
                 moved, self.missed = moved + self.missed, None

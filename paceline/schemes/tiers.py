@@ -25,11 +25,11 @@ measured: hosts between which a megabyte takes at most three times as long as be
 groups are written down: ranks, names of hosts or sites where those are known, or labels.
 
 The speaker is the member that has been there longest. When it is lost the coordinator names the next one, and the group
-goes on from the servers' weights: what it did since the last exchange is lost, and so are the momenta of its server and
-outer worker. A speaker that ends before its group does serves it until the others have ended, too, and hands over what
-they have made. A group that is lost as a whole is a lost worker to the others. A lost server ends the run. What a
-member sends that is not finite is left out, but for what the speaker makes itself. Members trust it: one that lies to
-them misleads its own group.
+goes on from the servers' weights: what it did since the last exchange is lost, counts no more and is trained again, and
+the momenta of its server and outer worker are lost, too. A speaker that ends before its group does serves it until the
+others have ended, too, and hands over what they have made. A group that is lost as a whole is a lost worker to the
+others. A lost server ends the run. What a member sends that is not finite is left out, but for what the speaker makes
+itself. Members trust it: one that lies to them misleads its own group.
 
 Use it where links within a site are fast and those between sites are slow. Not on one switch: the flat schemes do the
 same there with one hop less.

@@ -18,10 +18,12 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
 from paceline.core.collective.mean_server import Part
-from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Reply, Start, Tell
+from paceline.core.effects import COORDINATOR, Call, Compute, Effect, Mean, Reply, Start, Tell, Train
 from paceline.core.errors import PeerLost
-from paceline.core.role import GradientCheck, Role, RoleContext, found_under
-from paceline.core.tiers.messages import EnterGroup, GroupBegin, RoundBegin, Speaker, WhoSpeaks
+from paceline.core.role import NO_WORK, GradientCheck, Role, RoleContext, WorkCount, found_under
+from paceline.core.tiers.held_work import HeldWork
+from paceline.core.tiers.messages import EnterGroup, GroupBegin, GroupExchanged, RoundBegin, Speaker, WhoSpeaks
+from paceline.core.trace import LostWork
 
 INNER = "inner"
 """Stands in a checkpoint before the names of what the role inside keeps."""
@@ -42,11 +44,13 @@ class GroupMember(Role):
     averages: ClassVar[bool] = False
     transient: ClassVar[tuple[str, ...]] = (
         *("map", "group", "ranks", "number", "speaker", "away", "gone_meanwhile", "term", "lost_speaker", "resumed"),
-        *("inner", "round", "cast", "turn", "began_at", "samples_before"),
+        *("inner", "round", "cast", "turn", "began_at", "samples_before", "held", "noticed_at"),
     )
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         super().__init__(scheme, place)
+        self.held = HeldWork()
+        self.noticed_at = 0.0  # when this worker last learned of a change of membership
         self.map = scheme.rank_groups(place)
         self.group: int = self.map.group_of[self.me]
         self.ranks: tuple[int, ...] = self.map.groups[self.group]
@@ -89,7 +93,23 @@ class GroupMember(Role):
                 self.speaker, self.term = found, found.term
             with contextlib.suppress(TermOver):
                 yield from self.speak() if self.speaker.rank == self.me else self.follow()
+            self.lose_held_work(self.speaker.rank)
             self.speaker, self.resumed = None, {}
+
+    def lose_held_work(self, speaker: int) -> None:
+        """Notes that what this worker has trained since the last exchange of its group is lost with its speaker."""
+        lost = self.held.lose()
+        if lost.samples and self.note:
+            self.note(
+                LostWork(
+                    at=self.noticed_at,
+                    party=f"worker {speaker}",
+                    rank=self.me,
+                    steps=lost.steps,
+                    samples=lost.samples,
+                    group=self.group,
+                )
+            )
 
     def speak(self) -> Generator[Effect, Any, None]:
         """Speaks for the group, until the run is over."""
@@ -112,7 +132,7 @@ class GroupMember(Role):
             run, value = self.inner.run(), None
             with contextlib.closing(run):
                 while True:
-                    value = yield self.within(run.send(value))
+                    value = self.held.trained((yield self.within(run.send(value))))
         except PeerLost:
             raise TermOver from None
 
@@ -131,6 +151,7 @@ class GroupMember(Role):
         """Follows a lost speaker no further, also if its next incarnation is there before this worker calls it."""
         self.away.add(rank)
         self.gone_meanwhile.add(rank)
+        self.noticed_at = now
         if self.speaker is not None and rank == self.speaker.rank:
             self.lost_speaker = True
         yield from ()
@@ -171,6 +192,7 @@ class GroupMember(Role):
         """
         if self.round is None:
             begin: RoundBegin = yield self.to_speaker(EnterGroup(turn=self.turn))
+            self.held.exchanged()  # the group begins a round when an exchange has the one before
             if begin.casts != self.cast:
                 self.inner, self.cast = None, begin.casts
             role = self.member(self.scheme.inner_scheme, begin.cast, begin.w)
@@ -184,9 +206,33 @@ class GroupMember(Role):
                 effect = run.send(value)
                 if exchanges(role) >= until:
                     break
-                value = yield self.within(effect)
+                value = self.held.trained((yield self.within(effect)))
         self.round, self.turn = None, turn
         return role
+
+    def notify_exchanged(self, clocks: Mapping[int, int]) -> Iterator[Tell]:
+        """Notifies members that an exchange between groups has their contributions up to these numbers."""
+        for number, clock in clocks.items():
+            rank = self.ranks[number]
+            if rank == self.me:
+                self.held.exchanged(clock)
+            elif clock and rank not in self.away:
+                with contextlib.suppress(PeerLost):
+                    yield Tell(rank, GroupExchanged(clock=clock))
+
+    def exchange_has(self, src: int, clock: int) -> None:
+        """Takes the speaker's word that an exchange between groups has this member's contributions up to `clock`."""
+        if self.speaker is not None and src == self.speaker.rank:
+            self.held.exchanged(clock)
+
+    def held_work(self) -> WorkCount:
+        return self.held.total
+
+    def held_alone(self) -> WorkCount:
+        return self.held.total if self.speaker is not None and self.speaker.rank == self.me else NO_WORK
+
+    def lost_work(self) -> WorkCount:
+        return self.held.lost
 
     def to_speaker(self, message: Any) -> Call:
         """Returns a call to the speaker. Raises TermOver if that is lost."""
@@ -202,6 +248,7 @@ class GroupMember(Role):
             raise TermOver
         match effect:
             case Call(message=message):
+                self.held.handed_over(getattr(message, "clock", 0))
                 return Call(self.speaker.rank, message)
             case Tell(message=message):
                 return Tell(self.speaker.rank, message)
@@ -211,7 +258,10 @@ class GroupMember(Role):
                 inside = self.within(started)
                 assert isinstance(inside, Call)
                 return Start(inside)
+            case Train(steps=steps):
+                self.held.begin(steps)
             case Compute(w=w, steps=steps, samples=samples):
+                self.held.begin(steps)
                 return Compute(w, steps, samples)  # not streaming: a speaker looks at its own gradient, too
         return effect
 

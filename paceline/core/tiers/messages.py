@@ -76,6 +76,13 @@ class RoundBegin:
     cast: bounds.Counts
 
 
+@message("tiers.Exchanged")
+class GroupExchanged:
+    """The speaker notifies a member: an exchange between groups has its contributions up to number `clock`."""
+
+    clock: bounds.Count
+
+
 @message("tiers.AwaitGroup")
 class AwaitGroup:
     """A speaker that trains no more asks itself when its group has made the steps that were asked for, or has ended.

@@ -22,7 +22,7 @@ from paceline.core.paramserver.gated_server import Pull
 from paceline.core.role import Role, RoleContext, found_under, named_under
 from paceline.core.tiers.group_server import DONE, AveragingGroup, ClockedGroup, GradientMean
 from paceline.core.tiers.member import INNER, GroupMember, TermOver, exchanges
-from paceline.core.tiers.messages import AwaitGroup, RoundOver, Speaks
+from paceline.core.tiers.messages import AwaitGroup, GroupExchanged, RoundOver, Speaks
 from paceline.core.validation.bounds import SAMPLES_MAX
 
 OUTER, GROUP = "outer", "group"
@@ -36,10 +36,11 @@ class TierWorker(GroupMember):
 
     early: what others said before this worker knew that it speaks.
     wanted: the effect of its own inner role that comes next, if that is known; value: the result of the last one.
-    outer_run: the loop of the outer role. asked: the work that it waits for.
+    outer_run: the loop of the outer role. asked: the work that it waits for. taken: by number, the last contribution of
+    each member that the outer role has got.
     """
 
-    transient = ("now", "early", "outer", "outer_run", "asked", "server", "inner_run", "wanted", "value")
+    transient = ("now", "early", "outer", "outer_run", "asked", "server", "inner_run", "wanted", "value", "taken")
 
     def __init__(self, scheme: Any, place: RoleContext) -> None:
         self.now = 0.0
@@ -55,6 +56,7 @@ class TierWorker(GroupMember):
         self.inner_run: Generator[Effect, Any, None] | None = None
         self.wanted: Effect | None = None
         self.value: Any = None
+        self.taken: dict[int, int] = {}
 
     # ---- what a resumed run goes on from ---------------------------------------------------------------------
     @property
@@ -93,6 +95,9 @@ class TierWorker(GroupMember):
         self.now = now
         if self.map.group_of[src] != self.group:
             raise Unexpected(f"worker {src} is in another group, and sends {type(message).__name__}")
+        if isinstance(message, GroupExchanged):
+            self.exchange_has(src, message.clock)
+            return ()
         if self.server is None:
             self.early[src] = message  # it enters; a restarted one enters again
             return ()
@@ -134,6 +139,7 @@ class TierWorker(GroupMember):
         try:
             while True:
                 work = self.asked = yield from self.until_work(value)
+                yield from self.notify_exchanged(self.taken)
                 value = yield from self.work(work.w if isinstance(work, Compute) else work.x, work.steps)
         finally:
             if self.inner_run is not None:
@@ -161,6 +167,7 @@ class TierWorker(GroupMember):
         try:
             while (made := (yield from self.rest_of_group(self.asked, soon=soon))) is not None:
                 self.asked = yield from self.until_work(made)
+                yield from self.notify_exchanged(self.taken)
                 if soon:  # what the others have pushed meanwhile is for the next speaker, or there would be no end
                     break
         except (TermOver, PeerLost):
@@ -264,12 +271,14 @@ class TierWorker(GroupMember):
             if isinstance(value, RoundOver):
                 self.wanted = self.to_speaker(Pull())  # in place of the answer: the weights of the next round
             else:
-                self.value, self.wanted = value, None
+                self.value, self.wanted = self.held.trained(value), None
         return self.pushed(server)
 
     def pushed(self, server: ClockedGroup) -> Computed | Trained:
         """Takes what the group has made by pushes to its server."""
         server.take()
+        assert server.server is not None
+        self.taken = dict(server.server.clocks)
         seconds = max(server.ended - server.began, 0.0)
         if isinstance(server.server, GradientMean):
             return Computed(server.server.g, min(server.server.samples, GROUP_SAMPLES_MAX), seconds)

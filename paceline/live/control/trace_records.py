@@ -1,7 +1,8 @@
 """Decodes and checks the trace records that a party sends to the coordinator.
 
-A worker may send spans of its own time, its own decisions, and what it uses of its machine, its cores and its links,
-with finite numbers. Records about the model (Applied, Evaluated, ...) are accepted from servers and the evaluator only.
+A worker may send spans of its own time, what of its work was lost, its own decisions, and what it uses of its
+machine, its cores and its links, with finite numbers. Records about the model (Applied, Evaluated, ...) are accepted
+from servers and the evaluator only.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, get_type_hints
 
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
-from paceline.core.trace import FIELDS, CpuUsed, Decided, LinkTraffic, Record, ResourceUse, Span
+from paceline.core.trace import FIELDS, CpuUsed, Decided, LinkTraffic, LostWork, Record, ResourceUse, Span
 from paceline.core.validation.bounds import NUMBER_MAX
 from paceline.live.control.reports import records_of
 
@@ -34,7 +35,7 @@ def records_from(src: Party, lines: str) -> Iterator[Record]:
 
 def _check(src: Party, record: Record) -> None:
     """Raises ProtocolError for a record that is not the sender's to tell, or has a value of another kind."""
-    own = isinstance(record, Span) and record.rank == src.index
+    own = isinstance(record, Span | LostWork) and record.rank == src.index
     own |= isinstance(record, CpuUsed | ResourceUse | LinkTraffic) and record.party == str(src)
     if not (isinstance(record, Decided) or own):
         raise ProtocolError(f"Records: {type(record).__name__} is not for {src} to tell")

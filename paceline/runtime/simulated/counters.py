@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paceline.core.trace import Record, Span
+from paceline.core.trace import LostWork, Record, Span
 
 
 class Meter:
@@ -31,6 +31,11 @@ class Meters:
 
     def record(self, record: Record) -> None:
         """Counts a record."""
+        if isinstance(record, LostWork):
+            meter = self.of[record.rank]
+            meter.steps, meter.samples = meter.steps - record.steps, meter.samples - record.samples
+            self.total -= record.samples
+            return
         if not isinstance(record, Span):
             return
         meter = self.of[record.rank]

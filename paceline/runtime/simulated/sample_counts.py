@@ -43,6 +43,9 @@ class _FromBudget:
         """Takes trained samples off the quota."""
         self._held -= samples
 
+    def lost(self, samples: int) -> None:
+        """Does nothing: the meters count them no more, and the next work settles by those."""
+
     def leave(self) -> None:
         """Returns the rest of the quota to the budget."""
         self._budget.settle(self._rank, self._meters.of[self._rank].samples)

@@ -24,7 +24,7 @@ from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
-from paceline.core.trace import Ended, Evaluated, MemberChange, Record
+from paceline.core.trace import Ended, Evaluated, LostWork, MemberChange, Record
 from paceline.core.vector import Ghost, cut
 from paceline.engine.data.batches import Batches, BatchStream, Indices
 from paceline.engine.data.partition_plan import PartitionPlan, make_partition, parse_partition
@@ -280,6 +280,8 @@ class VirtualRun:
     # ---- what is told ------------------------------------------------------------------------------------
     def _note(self, record: Record) -> None:
         """Takes every record of the run: for counters, statistics, trace and hooks."""
+        if isinstance(record, MemberChange) and (lost := self._lost_with(record)) is not None:
+            self._note(lost)  # before others may train it
         self._meters.record(record)
         if isinstance(record, MemberChange):
             self._counted.heard(record)
@@ -289,6 +291,16 @@ class VirtualRun:
         if self._trace is not None:
             self._trace.append(record)
             self._hooks.append(record)
+
+    def _lost_with(self, record: MemberChange) -> LostWork | None:
+        """Returns what a lost worker had handed to itself, as one that spoke for others; None where that is nothing."""
+        who, _, rank = record.party.partition(" ")
+        if who != "worker" or record.event != "lost":
+            return None
+        work = self.simulation.world.workers[int(rank)].role.held_alone()
+        if not work.samples:
+            return None
+        return LostWork(at=record.at, party=record.party, rank=int(rank), steps=work.steps, samples=work.samples)
 
     def _show_sometimes(self) -> None:
         """Updates the display, if SHOW_SECONDS have passed."""

@@ -80,6 +80,7 @@ class Worker:
             seconds_at_batch=watch.seconds_at_batch,
             seconds_in_loop=watch.seconds_in_loop,
             share=self.feed.trained_of_share,
+            held_alone=session.node.role.held_alone(),
         )
 
     def tell(self, message: loop_messages.Reported | loop_messages.EndRun) -> None:

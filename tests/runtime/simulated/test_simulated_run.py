@@ -10,7 +10,7 @@ import pytest
 
 from paceline import config as configuration
 from paceline.core.errors import Diverged
-from paceline.core.trace import Ended, MemberChange, Span
+from paceline.core.trace import Applied, Ended, LostWork, MemberChange, Span
 from paceline.launch.local.train import Silent
 from paceline.observe.trace.trace_file import read_trace
 from paceline.runtime.simulated.setup import SimulationSetup
@@ -62,6 +62,28 @@ def test_after_the_end_every_worker_finishes_its_step_and_nobody_joins(scheme: s
     assert {record.reason for record in changes if record.event == "left"} == {"seconds"}
     steps = [record.rank for record in after if isinstance(record, Span) and record.activity == "computing"]
     assert len(steps) == len(set(steps))
+
+
+@pytest.mark.parametrize("scheme", ["halos", "tiers"])
+def test_samples_that_are_counted_are_in_the_model_though_those_who_speak_for_groups_are_lost(
+    scheme: str, tmp_path: Path
+) -> None:
+    lost = [Fault(kind="crash", at_s=at, workers=(rank,), for_s=0.2) for at, rank in ((0.55, 0), (1.35, 2))]
+    workers = Host(name="own", count=4, devices=(Device(),))
+    hosts = (workers, Host(name="server", servers=1))
+    cluster = Cluster(hosts=hosts, step_s=0.01, suspect_after_s=0.1, faults=tuple(lost))
+    words = {"cluster": cluster, "on": {"workers": 4, "slowdown": []}, "stop": {"epochs": 12}}
+    summary = VirtualRun(setting(scheme, out=str(tmp_path / "run"), **words), Silent()).run()
+    records = list(read_trace(tmp_path / "run" / "trace.jsonl"))
+    applied = sum(record.samples for record in records if isinstance(record, Applied))
+    assert summary.samples == applied
+    work = [record for record in records if isinstance(record, LostWork)]
+    assert {record.party for record in work} == {"worker 0", "worker 2"}
+    for worker in summary.workers:
+        spans = [r for r in records if isinstance(r, Span) and r.rank == worker.rank and r.activity == "computing"]
+        minus = [record for record in work if record.rank == worker.rank]
+        assert worker.samples == sum(r.samples for r in spans) - sum(r.samples for r in minus)
+        assert worker.steps == sum(r.steps for r in spans) - sum(r.steps for r in minus)
 
 
 def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:

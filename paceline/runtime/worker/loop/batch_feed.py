@@ -300,9 +300,20 @@ class BatchFeed:
         """Notes that nothing of what was trained would be lost with this worker."""
         first = next(iter(self._streams.values()), None)
         self._share_exchanged = first.trained_of[True] if isinstance(first, Batches) else 0
+        role = self._run.session.node.role
+        held, alone = role.held_work().samples, role.held_alone().samples
         for allowance in self._allowances.values():
             if isinstance(allowance, SampleDealer):
-                allowance.exchanged()
+                allowance.exchanged(held=held, alone=alone)
+
+    def lost(self, samples: int) -> None:
+        """Lets the loop have the last `samples` that it trained again: they were lost with the worker that held them.
+
+        Those of a share are not drawn again; by a rule that ends the run others take their place.
+        """
+        allowance = next(iter(self._allowances.values()), None)
+        if allowance is not None:
+            allowance.lost(samples)
 
     def cleared(self, skipped: bool) -> None:
         """Gradients are gone without a step: those of earlier batches, or else of what the loop has, which it may use

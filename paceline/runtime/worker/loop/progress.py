@@ -8,6 +8,7 @@ from torch import Tensor
 
 from paceline.core.coordination.control_messages import Progress
 from paceline.core.effects import Data
+from paceline.core.role import NO_WORK, WorkCount
 from paceline.core.samples.sample_leases import SampleRanges
 from paceline.live.node.timing import Times
 from paceline.runtime.checkpointing.state_on_request import ServerState
@@ -75,6 +76,12 @@ class ProgressCounters:
         """Notes that an exchange has all that was trained so far, though it is not answered yet."""
         self._steps_exchanged, self._samples_exchanged = self.steps, self.samples
 
+    def lose(self, work: WorkCount) -> None:
+        """Takes off work that was handed over, and lost with the worker that held it."""
+        self.steps, self.samples = self.steps - work.steps, self.samples - work.samples
+        self._steps_exchanged -= work.steps
+        self._samples_exchanged -= work.samples
+
     def progress(
         self,
         times: Times,
@@ -84,9 +91,11 @@ class ProgressCounters:
         seconds_at_batch: float,
         seconds_in_loop: float,
         share: int = 0,
+        held_alone: WorkCount = NO_WORK,
     ) -> Progress:
         """Returns the report of now. `traffic`: bytes up and down; `shared`: of these, bytes that passed by
-        reference. share: samples of this worker's share."""
+        reference. share: samples of this worker's share. held_alone: what it has handed to itself, as one that speaks
+        for others."""
         steps, samples = self.steps, self.samples  # read once: the loop goes on meanwhile
         self.reported = samples
         return Progress(
@@ -105,6 +114,6 @@ class ProgressCounters:
             steps_before=self._before,
             samples_before=self._samples_before,
             share=share,
-            samples_alone=max(0, samples - self._samples_exchanged),
-            steps_alone=max(0, steps - self._steps_exchanged),
+            samples_alone=min(samples, max(0, samples - self._samples_exchanged) + held_alone.samples),
+            steps_alone=min(steps, max(0, steps - self._steps_exchanged) + held_alone.steps),
         )

@@ -125,6 +125,9 @@ class Allowance(Protocol):
     def trained(self, samples: int) -> None:
         """Notes that so many of them were trained."""
 
+    def lost(self, samples: int) -> None:
+        """Notes that the last so many that were trained are in no model, and may be trained again."""
+
     def leave(self) -> None:
         """Returns what this worker holds and does not train, so that others get it. It trains no more."""
 
@@ -158,6 +161,9 @@ class InRounds:
 
     def trained(self, samples: int) -> None:
         """Does nothing: the clock has counted them."""
+
+    def lost(self, samples: int) -> None:
+        """Does nothing: the others know of no loss, and all end by the same total."""
 
     def leave(self) -> None:
         """Holds nothing: the part of each worker follows from who is there."""
@@ -209,6 +215,10 @@ class ByQuota:
         """Takes samples off what this worker holds."""
         self._held -= samples
         self._used += samples
+
+    def lost(self, samples: int) -> None:
+        """Adds them to what this worker holds."""
+        self._held += samples
 
     def leave(self) -> None:
         if self._asked or self._held > 0:

@@ -42,6 +42,7 @@ class SampleDealer:
         self._behind, self._done, self._divided = behind, done, divided
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
+        self._recent: deque[Piece] = deque()  # the last ones handed out, which may be lost
         self._taken: deque[Piece] = deque()  # handed out since `forget_taken`
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
         self._exchanged = 0  # those of `_trained` that would not be lost with this worker
@@ -77,6 +78,7 @@ class SampleDealer:
             self._pieces.appendleft((epoch, stop, end))
         self._held -= stop - start
         self._handed += stop - start
+        self._recent.append((epoch, start, stop))
         self._taken.append((epoch, start, stop))
         return epoch, start, stop
 
@@ -125,9 +127,42 @@ class SampleDealer:
         """Notes that a step was made of everything that the loop was given."""
         self._trained = self._handed - self.ahead
 
-    def exchanged(self) -> None:
-        """Notes that an exchange had all that was trained so far."""
-        self._exchanged = self._trained
+    def exchanged(self, held: int = 0, alone: int = 0) -> None:
+        """Notes that an exchange had all that was trained so far.
+
+        held: of the last samples, those that may yet be lost with a worker that has them; alone: with this one.
+        """
+        self._exchanged = max(self._exchanged, self._trained - alone)
+        more = sum(stop - start for _, start, stop in self._recent) - (self._handed - self._trained + held)
+        while self._recent and more > 0:
+            epoch, start, stop = self._recent.popleft()
+            if more < stop - start:
+                self._recent.appendleft((epoch, start + more, stop))
+            more -= stop - start
+
+    def lost(self, samples: int) -> None:
+        """Deals the last `samples` that were trained once more."""
+        behind, again = self._handed - self._trained, deque[Piece]()
+        kept = deque[Piece]()  # what the loop has, and has not trained
+        while self._recent and samples > 0:
+            epoch, start, stop = self._recent.pop()
+            skipped = min(behind, stop - start)
+            behind -= skipped
+            if skipped:
+                kept.appendleft((epoch, stop - skipped, stop))
+            cut = max(start, stop - skipped - samples)
+            if cut < stop - skipped:
+                again.appendleft((epoch, cut, stop - skipped))
+                samples -= stop - skipped - cut
+            if start < cut:
+                self._recent.append((epoch, start, cut))
+        self._recent.extend(kept)
+        back = sum(stop - start for _, start, stop in again)
+        self._pieces.extendleft(reversed(again))
+        self._held += back
+        self._handed -= back
+        self._trained -= back
+        self._exchanged = min(self._exchanged, self._trained)
 
     def leave(self) -> None:
         """Reports to the coordinator what was trained, so that others get the rest. The last exchange has all of it."""

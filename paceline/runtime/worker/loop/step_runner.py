@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from paceline.core.effects import Compute, Computed, Train, Trained
 from paceline.core.errors import PeerLost, Stopped, Undone
+from paceline.core.role import NO_WORK, WorkCount
 from paceline.core.trace import DOES_NOT_OVERLAP, OVERLAPS, Decided
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.checkpointing.worker_state import by_round
@@ -64,6 +65,7 @@ class StepRunner:
         self._counts, self._guard, self._watch, self.rate = counts, guard, watch, rate
         self._positions, self._leases = positions, leases
         self._exchanges = 0  # since the last step
+        self._lost_work = NO_WORK  # of this worker, with others that held it
         self.ended = False  # has the last exchange been made?
         self._overlap = self._make_overlap()
         self._holds_model = by_round(run.recipe.make_scheme(), run.spec.servers)
@@ -201,6 +203,14 @@ class StepRunner:
             except Undone:
                 self._take(self._node.advance)
 
+    def _take_off_lost_work(self) -> None:
+        """Counts no more, and lets this worker train again, what was lost with the worker that held it."""
+        lost, before = self._node.role.lost_work(), self._lost_work
+        if lost.samples > before.samples:
+            self._lost_work, now = lost, WorkCount(lost.steps - before.steps, lost.samples - before.samples)
+            self._counts.lose(now)
+            self._feed.lost(now.samples)
+
     def _make_local_step(self) -> None:
         """Makes a local step where the scheme trains locally, and tells the rule of a worker how far all workers
         are."""
@@ -242,6 +252,7 @@ class StepRunner:
                 advance = node.advance
         self._counts.exchanges += self._exchanges
         self._sizes.exchanged()
+        self._take_off_lost_work()
         rolled_back = node.begun_anew > anew
         if goes_back and rolled_back and self._run.clock == before:  # not every scheme counts by its clock
             self._positions.on_rollback()

@@ -113,6 +113,29 @@ def test_the_ends_of_two_epochs_are_two_batches() -> None:
     assert dealer.ends_run
 
 
+def test_samples_that_were_lost_with_another_worker_are_dealt_once_more_in_their_order() -> None:
+    session: Any = _Drawing(SampleQueue(100), 0, 2)
+    dealer = SampleDealer(session, stream=0, samples=100, timeout_s=5)
+    dealer.extend(1)
+
+    def batch() -> tuple[int, int, int] | None:
+        size = dealer.size(10, begins=True)
+        piece = dealer.take(size) if size else None
+        if piece is not None:
+            dealer.trained(size)
+        return piece
+
+    assert [batch() for _ in range(2)] == [(0, 0, 10), (0, 10, 20)]
+    dealer.exchanged(held=20)
+    dealer.exchanged(held=10)
+    assert [batch() for _ in range(2)] == [(0, 20, 30), (0, 30, 40)]
+    dealer.exchanged(held=30)
+    dealer.lost(30)
+    rest = [batch() for _ in range(9)]
+    assert rest == [(0, start, start + 10) for start in range(10, 100, 10)]
+    assert batch() is None
+
+
 @pytest.mark.parametrize("loader", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_no_batch_of_several_workers_has_one_sample_whatever_sizes_a_scheme_says(seed: int, loader: bool) -> None:
