@@ -88,14 +88,17 @@ def _workers(status: Status) -> set[str]:
 
 
 def _newcomer(folder: Path, before: set[str], leader: int) -> PartyStatus | None:
-    """Waits for a worker that is not in `before` and trains; returns its status, or None after PATIENCE_SECONDS.
+    """Waits for a worker that is not in `before` and trains, or has trained; returns its status, or None after
+    PATIENCE_SECONDS.
 
-    Raises ProcessLookupError when the leader has ended: its pidfd becomes readable then.
+    Raises ProcessLookupError when the leader has ended without one: its pidfd becomes readable then.
     """
     for _ in range(round(PATIENCE_SECONDS / LOOK_SECONDS)):
-        if select.select([leader], [], [], LOOK_SECONDS)[0]:
-            raise ProcessLookupError
+        has_ended = bool(select.select([leader], [], [], LOOK_SECONDS)[0])
         for party in read_status(folder).parties:
-            if party.party not in before and party.party.startswith("worker") and party.state == "returned":
+            is_new = party.party not in before and party.party.startswith("worker")
+            if is_new and (party.state == "returned" or party.steps):
                 return party
+        if has_ended:
+            raise ProcessLookupError
     return None

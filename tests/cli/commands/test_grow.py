@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from paceline.cli.commands import grow
 from paceline.cli.main import main
-from paceline.runtime.run_folder.status_file import read_status
+from paceline.runtime.run_folder.status_file import PartyStatus, read_status
 from tests.cli.commands.runs import a_status
 from tests.cli.conftest import refused_here as refused
 from tests.launch.forked_cli import Warm
@@ -46,3 +49,20 @@ def test_a_run_that_has_no_room_is_not_asked(tmp_path: Path, capsys: Capture) ->
     a_status(tmp_path / "one", listens=True, grows=True, state="finishing")
     assert "is finishing: workers come while it is training" in refused(capsys, "grow", str(tmp_path / "one"))
     assert "--by 0: give 1 or more" in refused(capsys, "grow", str(tmp_path / "one"), "--by", "0")
+
+
+@pytest.mark.parametrize("steps", [0, 5])
+def test_one_that_has_trained_has_come_though_the_run_ends_with_it(tmp_path: Path, steps: int) -> None:
+    party = PartyStatus(party="worker 2", host="here", pid=1, state="left", steps=steps)
+    a_status(tmp_path / "one", listens=True, grows=True, parties=(party,))
+    leader = subprocess.Popen(["true"])
+    pidfd = os.pidfd_open(leader.pid)
+    leader.wait(30)
+    try:
+        if steps:
+            assert grow._newcomer(tmp_path / "one", {"worker 0", "worker 1"}, pidfd) == party
+        else:
+            with pytest.raises(ProcessLookupError):
+                grow._newcomer(tmp_path / "one", {"worker 0", "worker 1"}, pidfd)
+    finally:
+        os.close(pidfd)
