@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.core.spans import Spans
-from paceline.engine.model.low_precision import LOW, LowPrecision
+from paceline.engine.model.low_precision import LowPrecision, keeps_its_memory
 from paceline.engine.model.used_parameters import Used
 from paceline.engine.sparse.embedding_gradients import SparseParameters
 from paceline.engine.sparse.sparse_vector import AnyFlat
@@ -278,7 +278,7 @@ class FlatGradients:
         """
         self._expected: list[Tensor | None] = []
         for p, view in zip(self._dense, gradient.views, strict=True):
-            p.grad = view if p.requires_grad and p.dtype not in LOW else None
+            p.grad = view if p.requires_grad and not keeps_its_memory(p) else None
             self._expected.append(p.grad)
         if not self._sparse:
             self.flat_parameter.grad = gradient.tensor

@@ -25,7 +25,7 @@ from torch.utils.dlpack import from_dlpack
 from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_gradients import FlatGradients, views_of
 from paceline.engine.model.lazy_load import LazyWeights, fit
-from paceline.engine.model.low_precision import LOW, LowPrecision
+from paceline.engine.model.low_precision import LowPrecision, keeps_its_memory
 from paceline.engine.model.plain_names import compared
 from paceline.engine.model.trainable import Rest, trained_of
 from paceline.engine.sparse.embedding_gradients import SparseParameters
@@ -46,13 +46,19 @@ def pieces_of(flat: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
     return [from_dlpack(view) if view.numel() else view for view in views_of(flat, tensors)]
 
 
+def _numbers_of(p: Tensor) -> Tensor:
+    """Returns the numbers of a parameter as a vector: those in memory, in their order there, unless it has gaps."""
+    dense = p.is_contiguous() or torch.empty_like(p, device="meta").stride() == p.stride()
+    return p.detach().as_strided((p.numel(),), (1,)) if dense else p.detach().flatten()
+
+
 class FlatModel(FlatGradients):
     """Holds the trained part of `module` on `device` in flat form, in the order of `trained_of`, tied parameters once.
 
     optimizer: trained is what it holds and what requires a gradient (`paceline.engine.model.trainable`); None: all that
     requires one. The rest of the module stays as it is. Do not move or convert the module afterwards.
 
-    Parameters of 16 bits keep their own memory; the buffer has their float32 masters
+    Parameters of 16 bits, or of strides of their own, keep their memory; the buffer has their float32 masters
     (`paceline.engine.model.low_precision`).
 
     by_rows: gradients of `nn.Embedding(sparse=True)` stay sparse; `gradient()` then gives a SparseFlat. Otherwise, and
@@ -93,16 +99,16 @@ class FlatModel(FlatGradients):
         self._awaited = LazyWeights(parameters, self._w) if fit(module) and not low else None
 
     def _move_in(self, parameters: list[nn.Parameter]) -> None:
-        """Copies the parameters into the buffer and makes them views of it, except those of 16 bits."""
+        """Copies the parameters into the buffer and makes them views of it, except those that keep their own."""
         pieces = pieces_of(self._w, parameters)
         with torch.no_grad():
             for p, piece in zip(parameters, pieces, strict=True):
                 piece.copy_(p)
-                if p.dtype not in LOW:
+                if not keeps_its_memory(p):
                     p.data = piece
         # Where parameters have to be; an empty one has no address.
         pairs = enumerate(zip(parameters, pieces, strict=True))
-        self._pieces = {i: piece for i, (p, piece) in pairs if p.numel() and p.dtype not in LOW}
+        self._pieces = {i: piece for i, (p, piece) in pairs if p.numel() and not keeps_its_memory(p)}
         self._inside = [parameters[i] for i in self._pieces]
         self._addresses = list(map(_address_of, self._inside))
 
@@ -197,7 +203,7 @@ class FlatModel(FlatGradients):
         w.copy_into(shown)
         before = [p.data for p in self._parameters]  # those of 16 bits have memory of their own
         for p, piece in zip(self._parameters, pieces_of(shown, self._parameters), strict=True):
-            p.data = piece.to(p.dtype)
+            p.data = torch.empty_like(p).copy_(piece) if keeps_its_memory(p) else piece
         try:
             yield self.module
         finally:
@@ -241,7 +247,7 @@ class FlatModel(FlatGradients):
 
     def numbers(self) -> list[Tensor]:
         """Returns the memory that the parameters have, as vectors."""
-        return [p.detach().flatten() for p in self._parameters] if self._low else [self._w]
+        return [_numbers_of(p) for p in self._parameters] if self._low else [self._w]
 
     def release(self) -> None:
         """Leaves the module to its owner; parameters whose weights are still arriving keep the old ones."""

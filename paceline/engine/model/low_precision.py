@@ -5,6 +5,9 @@
 
 What a step of the worker changes in `p` is added to the master, so the rounding of `p` loses nothing. A parameter that
 was only ever changed here is its own master.
+
+A float32 parameter whose numbers lie in another order than in the vector, as those of `channels_last`, keeps its own
+memory in the same way, and so its strides; its master is a copy.
 """
 
 from __future__ import annotations
@@ -19,11 +22,17 @@ from paceline.engine.model.used_parameters import Used
 LOW = (torch.bfloat16, torch.float16)
 
 
+def keeps_its_memory(p: Tensor) -> bool:
+    """Returns True for a parameter that is no view of the vector: one of 16 bits, or of strides of its own."""
+    return p.dtype in LOW or (not p.is_contiguous() and torch.empty_like(p, device="meta").stride() == p.stride())
+
+
 class LowPrecision:
-    """Pairs the 16-bit ones among `parameters` with their masters; `masters` has those of all, in the same order."""
+    """Pairs those among `parameters` that keep their own memory with their masters; `masters` has those of all, in the
+    same order."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], masters: Sequence[Tensor]) -> None:
-        self._numbers = [i for i, p in enumerate(parameters) if p.dtype in LOW]
+        self._numbers = [i for i, p in enumerate(parameters) if keeps_its_memory(p)]
         self._pairs = [(parameters[i], masters[i]) for i in self._numbers]
 
     def __len__(self) -> int:
@@ -41,9 +50,12 @@ class LowPrecision:
         if self._pairs:
             with torch.no_grad():
                 for p, master in self._pairs:
-                    master.add_(p.float() - master.to(p.dtype).float())
+                    if p.dtype in LOW:
+                        master.add_(p.float() - master.to(p.dtype).float())
+                    else:
+                        master.copy_(p)
 
     def put_gradients(self, views: Sequence[Tensor], used: Used) -> None:
         """Gives each parameter a copy of its gradient, of its own type; none (None) to those that are not `used`."""
         for i, (p, _) in zip(self._numbers, self._pairs, strict=True):
-            p.grad = views[i].to(p.dtype) if i in used else None
+            p.grad = torch.empty_like(p).copy_(views[i]) if i in used else None

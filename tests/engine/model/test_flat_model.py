@@ -212,3 +212,30 @@ def test_on_a_gpu_held_gradients_never_change_and_host_weights_load() -> None:
 def test_parameters_on_two_devices_are_refused() -> None:
     with pytest.raises(ConfigError, match="use one device"):
         FlatModel(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).cuda()))
+
+
+def test_parameters_of_channels_last_keep_their_strides_and_train_the_same() -> None:
+    """The vector has their numbers in the order of a contiguous model, with which they are exchanged."""
+    torch.manual_seed(1)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
+    strided = copy.deepcopy(plain).to(memory_format=torch.channels_last)
+    strides = [p.stride() for p in strided.parameters()]
+    x = torch.randn(2, 3, 8, 8)
+    flats = [FlatModel(module) for module in (plain, strided)]
+    assert flats[0].fingerprint() == flats[1].fingerprint()
+    for flat in flats:
+        flat.zero_grad()
+        flat.module(x).square().sum().backward()
+    gradients = [flat.gradient().value() for flat in flats]
+    torch.testing.assert_close(*gradients)
+    with torch.no_grad():
+        for p in strided.parameters():
+            p.mul_(2.0)
+    assert torch.equal(flats[1].weights().value(), flats[0].weights().value() * 2)
+    w = Flat.copy_of(torch.arange(float(len(flats[0]))))
+    for flat in flats:
+        flat.load(w)
+    assert all(torch.equal(p, q) for p, q in zip(plain.parameters(), strided.parameters(), strict=True))
+    with flats[1].showing(Flat.copy_of(torch.zeros(len(flats[1])))) as shown:
+        assert [p.stride() for p in shown.parameters()] == strides
+    assert [p.stride() for p in strided.parameters()] == strides
