@@ -1,8 +1,8 @@
 """What a training loop does beside `pace.step()` that would be lost or would count twice, said in one line.
 
     optimizer.step(), scaler.step(optimizer)         an error: the model would be updated twice
-    weights changed before the first step            an error where all were written, as by load_state_dict; else a
-                                                     warning
+    weights changed before the first step            an error where all were written, as by load_state_dict or, if no
+                                                     gradient is left, by an optimizer in backward; else a warning
     weights changed later                            a warning: what becomes of that depends on the scheme
     weights perturbed and restored before the step   nothing: numbers count, so sharpness-aware minimisation may do it
     pace.step() without a gradient, as one that      a warning
@@ -134,6 +134,12 @@ class LoopGuard:
         if not changed:
             return
         if self._steps == 1 and all(written):
+            if not flat.has_gradient:
+                raise ConfigError(
+                    "the model's weights were changed before the first pace.step(), and no gradient is left, as by an "
+                    "optimizer that steps in hooks of backward: leave it out; pace.step() makes the step, by the "
+                    "optimizer of paceline.join"
+                )
             raise ConfigError(
                 "the model's weights were replaced after paceline.join, by load_state_dict perhaps; the run has begun "
                 "with others: load a checkpoint before paceline.join"

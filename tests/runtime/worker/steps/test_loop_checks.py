@@ -90,6 +90,27 @@ def test_a_checkpoint_loaded_after_join_is_an_error_before_anything_is_trained(s
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
+def test_an_optimizer_that_steps_in_backward_is_an_error_that_names_it(scheme: str) -> None:
+    """The recipe that saves the memory of gradients: each parameter has an optimizer, which steps and clears."""
+    model = toy_model()
+    pace, _ = joined(scheme, model)
+    own = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+    def step(p: torch.Tensor) -> None:
+        own[p].step()
+        own[p].zero_grad()
+
+    for p in model.parameters():
+        p.register_post_accumulate_grad_hook(step)
+    x, y = toy_data().tensors
+    backward(model, x, y)
+    with pytest.raises(ConfigError, match=r"steps in hooks of backward.*pace\.step\(\) makes the step") as error:
+        pace.step()
+    assert "\n" not in str(error.value)
+    pace.abandon("as the error would")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_one_that_is_loaded_before_is_what_training_begins_with(scheme: str) -> None:
     model, checkpoint = toy_model(), {name: t + 1 for name, t in toy_model().state_dict().items()}
     model.load_state_dict(checkpoint)
