@@ -276,6 +276,7 @@ class WorkerLifecycle:
         final = final_model(self._session, model_of, holder, self._spec.workers)
         self.optimizer_state.take_final()
         if finite(final):
+            self._flat.touched()  # the loop may have written to `p.data` since it had these very weights
             self._flat.load(final)
         elif not self._session.has(party.EVALUATOR):
             raise Diverged(

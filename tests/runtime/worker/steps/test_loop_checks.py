@@ -367,3 +367,20 @@ def test_weights_that_are_replaced_before_close_are_warned_of(scheme: str, behin
         model.load_state_dict(best)
     with pytest.warns(UserWarning, match=r"so that is lost: do it after pace\.close\(\)"):
         pace.close()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_final_model_is_the_same_on_all_workers_though_loops_changed_theirs(scheme: str, tmp_path: Path) -> None:
+    """A loop that limits its weights behind torch's back does so after the last step, too."""
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for x, y in batches(pace, 4):
+            backward(model, x, y)
+            pace.step()
+            for p in model.parameters():
+                p.data.clamp_(-0.05, 0.05)
+
+    with pytest.warns(UserWarning, match=r"changed outside pace\.step\(\)"):
+        _, models = run_loops(tmp_path / "run", scheme, loop, workers=2)
+    for name, t in models[0].state_dict().items():
+        assert torch.equal(t, models[1].state_dict()[name]), name
