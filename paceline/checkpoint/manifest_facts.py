@@ -72,7 +72,7 @@ _shift = _optional(_whole(-COUNT_MAX, COUNT_MAX))
 _pieces = _rows(_whole(0, EPOCH_MAX), count, count)
 
 
-def _done(v: Any) -> bool:
+def done(v: Any) -> bool:
     """Returns True for pieces of epochs, none of which is empty."""
     return _pieces(v) and all(start < stop for _, start, stop in v)
 
@@ -93,7 +93,7 @@ def _tables(v: Any) -> bool:
     if not isinstance(v, dict):
         return False
     whole = v.keys() == {"done"} or all(name in v and of(v[name]) for name, of in TABLES.items())
-    return whole and _done(v.get("done", [])) and _samples_seen(v.get("samples_seen", 0))
+    return whole and done(v.get("done", [])) and _samples_seen(v.get("samples_seen", 0))
 
 
 def _samples_seen(v: Any) -> bool:
@@ -122,6 +122,7 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "aligned": _flag,
     "whole": _flag,
     "settled": _flag,
+    "drawn": done,
     "numbers": numbers,
     "tables": _tables,
     "kept": kept,

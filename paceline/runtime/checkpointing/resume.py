@@ -156,18 +156,26 @@ class ResumePoint:
     @property
     def tables(self) -> dict[str, Any] | None:
         """Clocks and versions for a slice of a server; a worker that was lost begins with the slowest."""
-        kept = self.facts.get("tables") if self.same else None
+        kept, done = self.facts.get("tables") if self.same else None, self._done_by_servers
         if not (kept and "clocks" in kept):
-            return {"version": 0, "clocks": [], "seen": [], "shift": [], "done": self.done} if self.done else None
-        return resumed_tables(kept, range(self.config.cluster.workers), self.done, self.samples)
+            return {"version": 0, "clocks": [], "seen": [], "shift": [], "done": done} if done else None
+        return resumed_tables(kept, range(self.config.cluster.workers), done, self.samples)
 
     @property
     def done(self) -> Data:
-        """Returns the samples that are known to be in the weights; () where the data or their order are others."""
+        """Returns the samples that are known to be in the weights, by servers or workers; () where the data or their
+        order are others."""
+        return self._done_by_servers or self._pieces(self.facts.get("drawn", ()))
+
+    @property
+    def _done_by_servers(self) -> Data:
+        return self._pieces((self.facts.get("tables") or {}).get("done", ()))
+
+    def _pieces(self, pieces: Iterable[Any]) -> Data:
+        """Returns pieces of the data; () where the data or their order are others."""
         known, same = self.facts.get("identity", {}), identity(self.config)
         if (known.get("data", [])[:2], known.get("seed")) != (same["data"][:2], same["seed"]):
             return ()
-        pieces = (self.facts.get("tables") or {}).get("done", ())
         return tuple((epoch, start, stop) for epoch, start, stop in pieces)
 
     def clock(self, rank: int) -> int:

@@ -23,7 +23,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -67,6 +67,8 @@ from paceline.runtime.run_folder.lock_file import LockFence
 
 AHEAD_MAX = 128
 """Versions ahead at which attempts to catch all workers at one round end."""
+EPOCHS_APART = 7
+"""Workers log more epochs than this (`DealtLog`); if they are further apart, nobody knows which samples are trained."""
 HANGS_S = 30.0
 """Seconds for which a store that has hung is left alone, so that the end of a run waits for it once."""
 Vectors = dict[str, Tensor]
@@ -142,7 +144,7 @@ class CheckpointWriter:
         self._layout, self._servers = layout, len(set(layout.holders))
         self._request = CaptureRequest(self._node, CHECKPOINT, functools.partial(session.tell_servers, self._servers))
         self._flat, self._module, self._samples = flat, module, begun_at
-        self._known = SampleRanges(begun_with).count
+        self._begun_with, self._known = begun_with, SampleRanges(begun_with).count
         scheme = config.scheme()
         self._by_round = by_round(scheme, config.cluster.servers)
         self._counts_workers = scheme.lock_step and not scheme.total_is_exact
@@ -247,7 +249,14 @@ class CheckpointWriter:
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
         counted = self._samples_of_workers(moment) if self._counts_workers else _samples_in(facts)
-        of_loop = self._samples_settled(facts) or self._samples_of_loop(moment, workers)
+        drawn = None if self._samples_settled(facts) else drawn_by_all(moment.workers, self._workers, self._begun_with)
+        if drawn is not None and drawn.count > self._known:
+            facts["drawn"] = [list(piece) for piece in drawn]
+            of_loop = self._samples + drawn.count - self._known
+            ended = all("whole" in of for of in moment.workers.values())  # each has handed over all that it has trained
+            facts["settled"] = moment.aligned or ended
+        else:
+            of_loop = self._samples_settled(facts) or self._samples_of_loop(moment, workers)
         samples = of_loop if self._optimizer and of_loop else counted
         samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in plain_state(self._module).items()}
@@ -274,7 +283,8 @@ class CheckpointWriter:
         } | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         facts["whole"] = moment.whole
-        facts["settled"] = facts.get("settled", False) and samples == self._samples_settled(facts)
+        known = of_loop if "drawn" in facts else self._samples_settled(facts)
+        facts["settled"] = facts.get("settled", False) and samples == known
         failing = False
         for shelf_of in (lambda: self._folder, self._store):
             try:
@@ -542,3 +552,26 @@ def _choose(facts: Facts, clock: int | None) -> bool:
         clock = None
     facts |= {"clock": chosen, "entry": entries[chosen]}
     return clock == chosen
+
+
+def drawn_by_all(workers: Mapping[int, Facts], count: int, before: Data) -> SampleRanges | None:
+    """Returns which samples of the common queue `count` workers have trained, at the positions that were chosen, with
+    those from `before`; None where not all know it.
+
+    An epoch is trained to its end once a worker is EPOCHS_APART beyond it and nobody behind that: each trains in order.
+    """
+    told = [found[4] if len(found := of["entry"]) > 4 else None for of in workers.values()]
+    of_each = [dealt for dealt in told if dealt is not None]
+    if not of_each or len(of_each) < count:
+        return None
+    lengths, last = {length for length, _ in of_each}, [pieces[-1][0] if pieces else 0 for _, pieces in of_each]
+    floor = max(epoch for _, pieces in of_each for epoch, _, _ in [*pieces, (0, 0, 0)]) - EPOCHS_APART
+    if len(lengths) > 1 or min(last) < floor:
+        return None
+    drawn, (length,) = SampleRanges(before), lengths
+    for epoch in range(floor):
+        drawn.add((epoch, 0, length))
+    for _, pieces in of_each:
+        for piece in pieces:
+            drawn.add(tuple(piece))
+    return drawn

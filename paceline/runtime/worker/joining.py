@@ -144,7 +144,8 @@ def _joined(
     watch = Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)
-    positions = PositionLog(session.node, model.device, capture.take, _draws_of_ranks(spec, flat))
+    draws, drawn = _draws_of_ranks(spec, flat), leases.trained_of_queue
+    positions = PositionLog(session.node, model.device, capture.take, draws, drawn)
     session.attach(
         PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
     )

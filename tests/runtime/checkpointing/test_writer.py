@@ -26,7 +26,7 @@ from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.runtime.checkpointing.resume import ResumePoint
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, state_of
-from paceline.runtime.checkpointing.writer import CheckpointWriter
+from paceline.runtime.checkpointing.writer import EPOCHS_APART, CheckpointWriter, drawn_by_all
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.checkpointing.slices import Node, config, keeper, session_of, trained
 from tests.runtime.conftest import Runner
@@ -386,3 +386,34 @@ def test_a_store_that_hangs_is_waited_for_once_and_the_folder_has_every_checkpoi
     assert FolderStore(tmp_path / "checkpoints").numbers() == [2, 3, 4], "the last three"
     lines = capsys.readouterr().err.splitlines()
     assert ["timed out after 0.2 s" in line for line in lines] == [True, False, True, False]
+
+
+# ---- samples of the common queue ---------------------------------------------------------------------------------
+def worker_with(dealt: Any) -> dict[str, Any]:
+    return {"entry": [1, 5, [], 5, dealt]}
+
+
+def test_what_all_workers_have_trained_is_known_together() -> None:
+    workers = {0: worker_with([10, [[0, 0, 4], [1, 0, 2]]]), 1: worker_with([10, [[0, 6, 10]]])}
+    drawn = drawn_by_all(workers, 2, [(0, 4, 5)])
+    assert drawn is not None
+    assert list(drawn) == [(0, 0, 5), (0, 6, 10), (1, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    "dealt",
+    [None, [12, [[0, 0, 4]]], [10, [[EPOCHS_APART + 9, 0, 4]]], [10, []]],
+    ids=["not known", "other data", "far ahead", "nothing"],
+)
+def test_it_is_not_known_where_one_does_not_know_or_they_are_far_apart(dealt: Any) -> None:
+    ahead = [10, [[EPOCHS_APART + 1, 0, 4]]]
+    assert drawn_by_all({0: worker_with(ahead), 1: worker_with(dealt)}, 2, ()) is None
+    assert drawn_by_all({0: worker_with(ahead)}, 2, ()) is None  # one has left
+
+
+def test_epochs_that_nobody_logs_any_more_are_trained_to_their_end() -> None:
+    last = EPOCHS_APART + 2
+    workers = {0: worker_with([10, [[last, 0, 4]]]), 1: worker_with([10, [[last, 4, 6]]])}
+    drawn = drawn_by_all(workers, 2, ())
+    assert drawn is not None
+    assert list(drawn) == [(0, 0, 10), (1, 0, 10), (last, 0, 6)]

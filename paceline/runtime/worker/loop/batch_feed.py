@@ -496,6 +496,7 @@ class BatchFeed:
             self._behind.done,
             divided=run.plan.workers > 1,
         )
+        dealer.log.is_whole = not run.former_steps  # nobody has kept what its earlier incarnation had
         if not self._streams and self._behind.is_known:  # an account that lacks the first samples is none
             self._leases.dealer = dealer
         drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)

@@ -17,6 +17,7 @@ from paceline.core.parties.lease_reports import HandedSamples
 from paceline.core.samples.left_shares import SharePiece, bounds_of_take
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
+from paceline.runtime.checkpointing.worker_position import Dealt
 from paceline.runtime.worker.loop.sample_counts import ByQuota
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.steps.step_timer import Stopwatch
@@ -66,6 +67,17 @@ class LeasedPosition:
         """Returns the samples that the mini-batch at hand is made of."""
         of = self.stream or self.dealer
         return of.taken if of else ()
+
+    @property
+    def samples_trained(self) -> int:
+        """Returns the samples of the queue of which this incarnation has made steps; -1 where there is no queue."""
+        return self.dealer.samples_trained if self.dealer and self.dealer.log.is_whole else -1
+
+    def trained_of_queue(self, samples: int) -> Dealt | None:
+        """Returns the first `samples` of them; None where that is not known."""
+        if samples < 0 or self.dealer is None or not self.dealer.log.is_whole:
+            return None
+        return self.dealer.samples, self.dealer.log.first(samples)
 
     def handed_over(self) -> None:
         """Notes that the mini-batch at hand was handed over."""

@@ -18,6 +18,38 @@ from paceline.live.control.session import Session
 
 AHEAD_SECONDS = 0.1
 """A worker asks for what it trains in so many seconds."""
+EPOCHS_LOGGED = 16
+"""A checkpoint has which samples a worker has trained of so many epochs."""
+
+
+class DealtLog:
+    """Keeps which samples a worker was dealt, in the order in which it trains them, for a checkpoint: of the last
+    EPOCHS_LOGGED epochs."""
+
+    def __init__(self) -> None:
+        self.is_whole = True  # in the order in which they are trained?
+        self._pieces: deque[Piece] = deque()
+        self._forgotten = 0  # samples of epochs that are not kept
+
+    def add(self, piece: Piece) -> None:
+        """Adds a piece behind all others."""
+        epoch, start, stop = piece
+        while self._pieces and self._pieces[0][0] <= epoch - EPOCHS_LOGGED:
+            _, first, end = self._pieces.popleft()
+            self._forgotten += end - first
+        if self._pieces and self._pieces[-1][0] == epoch and self._pieces[-1][2] == start:
+            start = self._pieces.pop()[1]
+        self._pieces.append((epoch, start, stop))
+
+    def first(self, samples: int) -> list[Piece]:
+        """Returns the pieces of the first `samples` samples, of the epochs that are kept."""
+        left, found = samples - self._forgotten, list[Piece]()
+        for epoch, start, stop in self._pieces:
+            if left <= 0:
+                break
+            found.append((epoch, start, min(stop, start + left)))
+            left -= stop - start
+        return found
 
 
 class SampleDealer:
@@ -38,11 +70,12 @@ class SampleDealer:
         *,
         divided: bool = True,
     ) -> None:
-        self._session, self._stream, self._samples, self._timeout_s = session, stream, samples, timeout_s
+        self._session, self._stream, self.samples, self._timeout_s = session, stream, samples, timeout_s
         self._behind, self._done, self._divided = behind, done, divided
         self._answers = session.mailbox.dealt.setdefault(stream, queue.SimpleQueue())
         self._pieces: deque[Piece] = deque()
         self._recent: deque[Piece] = deque()  # the last ones handed out, which may be lost
+        self.log = DealtLog()
         self._taken: deque[Piece] = deque()  # handed out since `forget_taken`
         self._held = self._handed = self._trained = 0  # samples: not handed out yet, handed out, trained
         self._exchanged = 0  # those of `_trained` that would not be lost with this worker
@@ -72,7 +105,7 @@ class SampleDealer:
         if not self._pieces:
             return None
         epoch, start, end = self._pieces.popleft()
-        ends = end == self._samples and self._divided
+        ends = end == self.samples and self._divided
         stop = start + (batch_of(end - start, samples) if ends else min(end - start, samples))
         if stop < end:
             self._pieces.appendleft((epoch, stop, end))
@@ -80,7 +113,13 @@ class SampleDealer:
         self._handed += stop - start
         self._recent.append((epoch, start, stop))
         self._taken.append((epoch, start, stop))
+        self.log.add((epoch, start, stop))
         return epoch, start, stop
+
+    @property
+    def samples_trained(self) -> int:
+        """Returns the samples of which steps were made."""
+        return self._trained
 
     @property
     def taken(self) -> Data:
@@ -142,6 +181,7 @@ class SampleDealer:
 
     def lost(self, samples: int) -> None:
         """Deals the last `samples` that were trained once more."""
+        self.log.is_whole = False
         behind, again = self._handed - self._trained, deque[Piece]()
         kept = deque[Piece]()  # what the loop has, and has not trained
         while self._recent and samples > 0:
@@ -184,7 +224,7 @@ class SampleDealer:
 
     def _draw(self, wanted: int, batch: int) -> None:
         """Sends a request, with what others need not train though this worker is lost."""
-        told = {"stream": self._stream, "samples": self._samples, "epochs": self._bound, "trained": self._exchanged}
+        told = {"stream": self._stream, "samples": self.samples, "epochs": self._bound, "trained": self._exchanged}
         told["behind"] = self._behind
         self._session.tell(loop_messages.Draw(wanted=wanted, batch=batch, done=self._done, **told))
 
@@ -211,7 +251,7 @@ class SampleDealer:
         if start == stop:
             return
         self._held += stop - start
-        epoch, at = divmod(start, self._samples)
+        epoch, at = divmod(start, self.samples)
         if self._anew:
             self._epochs, self._anew = max(self._epochs, epoch + self._anew), 0
         piece = (epoch, at, at + stop - start)

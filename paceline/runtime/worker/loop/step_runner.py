@@ -134,7 +134,7 @@ class StepRunner:
         self._exchanges = 0
         if early or result is not None:
             self._counts.handed_over()
-            self._positions.contributed(self._counts.steps, self._feed.position, self._counts.samples)
+            self._note_position()
         if early:
             self._take(early.finish)
         elif result is not None:
@@ -178,6 +178,11 @@ class StepRunner:
             session.reports.spent(self._node.now(), "computing", 0.0, exchanges=self._exchanges)
             self._exchanges = 0
 
+    def _note_position(self) -> None:
+        """Notes where this worker stands with what it is handing over."""
+        counts = self._counts
+        self._positions.contributed(counts.steps, self._feed.position, counts.samples, self._leases.samples_trained)
+
     def detach(self) -> None:
         """Ends the overlap, and takes its hooks off the module: nothing leaves any more while backward runs."""
         if self._overlap:
@@ -191,7 +196,7 @@ class StepRunner:
         result = None if self._node.stopped else self._model.work.cut_short()
         if result is not None:
             self._counts.handed_over()
-            self._positions.contributed(self._counts.steps, self._feed.position, self._counts.samples)
+            self._note_position()
             self._model.flat.settle()
             self._take(lambda: self._exchange(result))
         while True:
