@@ -244,12 +244,17 @@ class ResumePoint:
         if "whole" not in self.facts:
             return "; an older version wrote it: what else servers and roles keep, such as outer momenta, begins anew"
         if self.config.scheme().coordinator_counts:
-            return "; its phases begin anew, with the first"
+            return f"; its phases begin anew, with the first{self._under_way}"
         if not self.facts["whole"]:
-            return "; its run ended within a round, so that was a shorter one"
-        if self.config.cluster.workers > 1 and not (self.config.scheme().equal_rounds or self.facts.get("settled")):
-            return "; batches that were under way may be trained twice, or not at all"
-        return ""
+            return f"; its run ended within a round, so that was a shorter one{self._under_way}"
+        return self._under_way
+
+    @property
+    def _under_way(self) -> str:
+        """Returns what the line says where nobody knows which samples are in the weights."""
+        if self.config.cluster.workers == 1 or self.config.scheme().equal_rounds or self.facts.get("settled"):
+            return ""
+        return "; batches that were under way may be trained twice, or not at all"
 
     @property
     def optimizer_fits(self) -> bool:

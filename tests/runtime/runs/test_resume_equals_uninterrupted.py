@@ -206,7 +206,9 @@ def test_a_line_warns_where_phases_begin_anew(threads: Runner, out: Path) -> Non
     assert start.note.endswith("so does what each worker remembers; its phases begin anew, with the first")
 
 
-@pytest.mark.parametrize(("scheme", "workers", "says"), [("asp", 2, True), ("asp", 1, False), ("localsgd", 2, False)])
+@pytest.mark.parametrize(
+    ("scheme", "workers", "says"), [("asp", 2, True), ("asp", 1, False), ("localsgd", 2, False), ("hybrid", 2, True)]
+)
 def test_a_line_says_that_batches_under_way_may_be_trained_twice(
     threads: Runner, out: Path, scheme: str, workers: int, says: bool
 ) -> None:
