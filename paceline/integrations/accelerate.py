@@ -96,7 +96,8 @@ class PacelineAccelerator(Accelerator):
             self._model = ready[id(models[0])]
             self._pace = join(self._model, optimizers[0], self._scheme, **self._join_options)
             self._take_rank(self._pace.rank)
-            ready[id(optimizers[0])] = super().prepare(self._pace.optimizer)
+            # Its state is where the model is; placing it would load a state, which servers do not take while training.
+            ready[id(optimizers[0])] = self.prepare_optimizer(self._pace.optimizer, device_placement=False)
         given = [ready[id(each)] if id(each) in ready else self._prepared(each) for each in objects]
         return given[0] if len(given) == 1 else tuple(given)
 

@@ -132,6 +132,12 @@ def test_worker_0_is_the_main_process_and_joins_in_prepare() -> None:
         _ = accelerator.pace
 
 
+def test_a_state_that_the_script_does_not_load_is_not_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    """Accelerate loads an optimizer's own state into it where it places that on a device."""
+    trained(PacelineAccelerator(cpu=True, scheme="asp"), steps=1000)
+    assert "load_state_dict" not in capsys.readouterr().err
+
+
 def test_a_group_that_is_added_later_is_refused_at_its_first_step() -> None:
     accelerator, model = PacelineAccelerator(scheme="bsp", cpu=True), network()
     optimizer = torch.optim.SGD(model[2].parameters(), lr=0.1)
