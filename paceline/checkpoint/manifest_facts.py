@@ -122,6 +122,7 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "aligned": _flag,
     "whole": _flag,
     "settled": _flag,
+    "moved": _flag,
     "drawn": done,
     "numbers": numbers,
     "tables": _tables,

@@ -252,8 +252,11 @@ class ResumePoint:
     @property
     def _under_way(self) -> str:
         """Returns what the line says where nobody knows which samples are in the weights."""
-        if self.config.cluster.workers == 1 or self.config.scheme().equal_rounds or self.facts.get("settled"):
+        if self.config.cluster.workers == 1 or self.facts.get("settled"):
             return ""
+        if self.config.scheme().equal_rounds:
+            left = "; a worker had left or was lost: samples of its share may be trained twice, or not at all"
+            return left if self.facts.get("moved") else ""
         return "; batches that were under way may be trained twice, or not at all"
 
     @property

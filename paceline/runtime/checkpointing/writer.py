@@ -283,6 +283,7 @@ class CheckpointWriter:
         } | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         facts["whole"] = moment.whole
+        facts["moved"] = shares_moved([of["entry"] for of in moment.workers.values()], self._workers)
         known = of_loop if "drawn" in facts else self._samples_settled(facts)
         facts["settled"] = facts.get("settled", False) and samples == known
         failing = False
@@ -552,6 +553,14 @@ def _choose(facts: Facts, clock: int | None) -> bool:
         clock = None
     facts |= {"clock": chosen, "entry": entries[chosen]}
     return clock == chosen
+
+
+def shares_moved(entries: Sequence[Sequence[Any]], count: int) -> bool:
+    """Returns True if workers with a share each have trained of others' shares, or one of `count` is absent: nobody
+    keeps which samples those are. `entries`: positions, as lists."""
+    places = [(int(entry[1]), int(entry[3]) if len(entry) > 3 else -1) for entry in entries]
+    absent = len(places) < count and any(position > 0 for position, _ in places)
+    return absent or any(0 < position < samples for position, samples in places)
 
 
 def drawn_by_all(workers: Mapping[int, Facts], count: int, before: Data) -> SampleRanges | None:

@@ -26,7 +26,7 @@ from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.runtime.checkpointing.resume import ResumePoint
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, state_of
-from paceline.runtime.checkpointing.writer import EPOCHS_APART, CheckpointWriter, drawn_by_all
+from paceline.runtime.checkpointing.writer import EPOCHS_APART, CheckpointWriter, drawn_by_all, shares_moved
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.checkpointing.slices import Node, config, keeper, session_of, trained
 from tests.runtime.conftest import Runner
@@ -386,6 +386,20 @@ def test_a_store_that_hangs_is_waited_for_once_and_the_folder_has_every_checkpoi
     assert FolderStore(tmp_path / "checkpoints").numbers() == [2, 3, 4], "the last three"
     lines = capsys.readouterr().err.splitlines()
     assert ["timed out after 0.2 s" in line for line in lines] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("entries", "moved"),
+    [
+        ([[2, 64, [], 64, None], [2, 64, [], 64, None]], False),
+        ([[2, 64, []], [2, 64, []]], False),  # of an older version
+        ([[2, 64, [], 70, None], [2, 64, [], 64, None]], True),
+        ([[2, 64, [], 64, None]], True),
+        ([[2, 0, [], 64, None]], False),  # batches of the loop's own
+    ],
+)
+def test_shares_have_moved_where_one_trained_of_anothers_or_has_left(entries: list[list[Any]], moved: bool) -> None:
+    assert shares_moved(entries, 2) is moved
 
 
 # ---- samples of the common queue ---------------------------------------------------------------------------------

@@ -221,6 +221,18 @@ def test_a_line_says_that_batches_under_way_may_be_trained_twice(
     assert line not in replace(start, manifest=known).note
 
 
+def test_a_line_says_that_samples_of_the_share_of_one_that_had_left_may_be_trained_twice(
+    threads: Runner, out: Path
+) -> None:
+    law = Law(scheme="localsgd", servers=1, optimizer="momentum", workers=2)
+    threads(command(law, out, 6, every=30.0))
+    start, _ = find(command(law, out, 9, every=30.0, resume="auto"))
+    line = "a worker had left or was lost: samples of its share may be trained twice, or not at all"
+    assert line not in start.note
+    moved = replace(start.manifest, facts={**start.facts, "moved": True})
+    assert start.note + f"; {line}" == replace(start, manifest=moved).note
+
+
 def test_a_line_says_what_a_checkpoint_of_an_older_version_lacks(threads: Runner, out: Path) -> None:
     law = Law(scheme="asyncdiloco", servers=1, optimizer="momentum", parameters={"h": 3})
     threads(command(law, out, 6, every=30.0))
