@@ -41,7 +41,7 @@ PLANTED: list[tuple[Mutant, int]] = [
     (scheme_mutants.a_round_closes_without_its_last_member, 21),
     (scheme_mutants.staleness_is_that_of_the_freshest, 3),
     (scheme_mutants.a_newcomer_starts_where_the_fastest_are, 47),
-    (scheme_mutants.one_sample_of_the_global_batch_is_not_dealt, 50),
+    (scheme_mutants.one_sample_of_the_global_batch_is_not_dealt, 389),
     (scheme_mutants.a_leaver_keeps_what_it_hands_over, 0),
     (scheme_mutants.samples_of_an_update_that_was_undone_are_lost, 47),
     (scheme_mutants.samples_of_an_open_round_are_given_out_again, 274),
