@@ -57,7 +57,7 @@ from paceline.live.node.published_state import STATE
 from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import CAPTURE, CHECKPOINT, LOCK_STEP, VERSION, Mixed, kept
 from paceline.runtime.checkpointing.background_capture import BackgroundCapture
-from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER
+from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER, dealt
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS, common_names, on_one_scale, role_of_model
 from paceline.runtime.checkpointing.slice_numbers import of_model
@@ -249,14 +249,14 @@ class CheckpointWriter:
         if WEIGHTS in vectors:
             self._flat.load(Flat.wrap(vectors.pop(WEIGHTS)))
         counted = self._samples_of_workers(moment) if self._counts_workers else _samples_in(facts)
-        drawn = None if self._samples_settled(facts) else drawn_by_all(moment.workers, self._workers, self._begun_with)
+        known = self._samples_settled(facts)
+        drawn = None if known else drawn_by_all(moment.workers, self._workers, self._begun_with)
         if drawn is not None and drawn.count > self._known:
             facts["drawn"] = [list(piece) for piece in drawn]
-            of_loop = self._samples + drawn.count - self._known
+            known = self._samples + drawn.count - self._known
             ended = all("whole" in of for of in moment.workers.values())  # each has handed over all that it has trained
             facts["settled"] = moment.aligned or ended
-        else:
-            of_loop = self._samples_settled(facts) or self._samples_of_loop(moment, workers)
+        of_loop = known or self._samples_of_loop(moment, workers)
         samples = of_loop if self._optimizer and of_loop else counted
         samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in plain_state(self._module).items()}
@@ -284,7 +284,6 @@ class CheckpointWriter:
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         facts["whole"] = moment.whole
         facts["moved"] = shares_moved([of["entry"] for of in moment.workers.values()], self._workers)
-        known = of_loop if "drawn" in facts else self._samples_settled(facts)
         facts["settled"] = facts.get("settled", False) and samples == known
         failing = False
         for shelf_of in (lambda: self._folder, self._store):
@@ -565,12 +564,12 @@ def shares_moved(entries: Sequence[Sequence[Any]], count: int) -> bool:
 
 def drawn_by_all(workers: Mapping[int, Facts], count: int, before: Data) -> SampleRanges | None:
     """Returns which samples of the common queue `count` workers have trained, at the positions that were chosen, with
-    those from `before`; None where not all know it.
+    those from `before`; None where not all know it, or one sends what cannot be.
 
     An epoch is trained to its end once a worker is EPOCHS_APART beyond it and nobody behind that: each trains in order.
     """
     told = [found[4] if len(found := of["entry"]) > 4 else None for of in workers.values()]
-    of_each = [dealt for dealt in told if dealt is not None]
+    of_each = [one for one in told if one is not None and dealt(one)]
     if not of_each or len(of_each) < count:
         return None
     lengths, last = {length for length, _ in of_each}, [pieces[-1][0] if pieces else 0 for _, pieces in of_each]

@@ -416,8 +416,8 @@ def test_what_all_workers_have_trained_is_known_together() -> None:
 
 @pytest.mark.parametrize(
     "dealt",
-    [None, [12, [[0, 0, 4]]], [10, [[EPOCHS_APART + 9, 0, 4]]], [10, []]],
-    ids=["not known", "other data", "far ahead", "nothing"],
+    [None, [12, [[0, 0, 4]]], [10, [[EPOCHS_APART + 9, 0, 4]]], [10, []], [10, [[2**60, 0, 4]]], [10, [["0", 0]]], 7],
+    ids=["not known", "other data", "far ahead", "nothing", "no such epoch", "no piece", "no account"],
 )
 def test_it_is_not_known_where_one_does_not_know_or_they_are_far_apart(dealt: Any) -> None:
     ahead = [10, [[EPOCHS_APART + 1, 0, 4]]]

@@ -71,7 +71,7 @@ class LeasedPosition:
     @property
     def samples_trained(self) -> int:
         """Returns the samples of the queue of which this incarnation has made steps; -1 where there is no queue."""
-        return self.dealer.samples_trained if self.dealer and self.dealer.log.is_whole else -1
+        return self.dealer.samples_trained if self.dealer else -1
 
     def trained_of_queue(self, samples: int) -> Dealt | None:
         """Returns the first `samples` of them; None where that is not known."""
