@@ -9,7 +9,8 @@ and then `paceline launch -n 3 -s 1 python train.py`, in place of `accelerate la
 
     `prepare` is given     it returns
     model and optimizer    the model, and `pace.optimizer`, wrapped as Accelerate wraps any optimizer
-    a loader that shuffles this worker's part of its batches, moved to the device; so with any sampler
+    a shuffling loader,
+      or with a sampler    this worker's part of its batches, moved to the device
     a loader of a stream   this worker's part while the model is in training mode, all of it otherwise
     any other loader       what Accelerate makes of it: each worker has all of it
     a scheduler            what Accelerate makes of it; its steps go by the samples of all workers

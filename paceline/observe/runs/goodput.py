@@ -97,11 +97,8 @@ class Goodput:
         """
         slices = dict(enumerate(self.slices)) or dict.fromkeys(self._dropped, 1)
         whole = sum(slices.values())
-        return (
-            round(sum(samples * slices.get(shard, 0) for shard, samples in self._dropped.items()) / whole)
-            if whole
-            else 0
-        )
+        parts = sum(samples * slices.get(shard, 0) for shard, samples in self._dropped.items())
+        return round(parts / whole) if whole else 0
 
     def _without(self, update: Applied) -> None:
         """Takes what an update has used, or dropped, off what is still to be handed over."""
