@@ -104,6 +104,7 @@ CASES = (
     Case("limited_weights", 2, "bsp clamp", LIMITED, way="constraint"),
     Case("limited_weights", 2, "esync clamp", LIMITED, way="constraint"),
     Case("limited_weights", 2, "asp constraint", None, way="constraint"),
+    Case("limited_weights", 2, "bsp constraint", LIMITED),
     Case("limited_weights", 2, "bsp constraint", LIMITED, servers=0),
     Case("limited_weights", 2, "esync constraint", LIMITED),
     Case("schedule_free", 2, "bsp", ROUNDING, needs=("schedulefree",)),

@@ -121,7 +121,7 @@ def join(
     own_schedule = _is_own(schedule)
     scheme, own = _begin(scheme, {**parameters})
     codecs, changes = Codecs(up=codec, down=codec_down), {"lazy": lazy, "clip_norm": clip_norm}
-    recipe_with = functools.partial(_recipe, scheme, own, codecs, seed, changes)
+    recipe_with = functools.partial(_recipe, scheme, own, codecs, seed, changes, whole=constraint is not None)
     if group is not None:
         check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state, constraint=constraint)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
@@ -164,13 +164,22 @@ def _join_on_one_device(
 
 
 def _recipe(
-    scheme: str, parameters: dict[str, Any], codecs: Codecs, seed: int, changes: dict[str, Any], how: OptimizerRecipe
+    scheme: str,
+    parameters: dict[str, Any],
+    codecs: Codecs,
+    seed: int,
+    changes: dict[str, Any],
+    how: OptimizerRecipe,
+    *,
+    whole: bool,
 ) -> Recipe:
-    """Returns what the workers agree on; `changes`: what `join` says of the optimizer.
+    """Returns what the workers agree on; `changes`: what `join` says of the optimizer. `whole`: workers make the steps,
+    each of the whole model, if the scheme has such a form.
 
     Raises ConfigError for a bad parameter, and for an unknown codec before anything starts, also in a script alone.
     """
     made = make(scheme, parameters)
+    made = made.with_whole_updates() if whole else made
     for codec in (codecs.up, codecs.down):
         read(codec)
     return Recipe(

@@ -14,7 +14,7 @@ import contextlib
 import hashlib
 import itertools
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -174,6 +174,11 @@ class FlatModel(FlatGradients):
     def settled(self) -> bool:
         """Returns True if all parameters have the weights that were loaded last."""
         return self._awaited is None or not self._awaited.absent
+
+    def on_arrival(self, note: Callable[[int, int], None]) -> None:
+        """Has `note(start, stop)` called for weights that arrive late, each part before anybody uses it."""
+        if self._awaited is not None:
+            self._awaited.arrived = note
 
     def settle(self) -> None:
         """Waits for the weights that are still arriving. Raises PeerLost or TimedOut when they do not come."""

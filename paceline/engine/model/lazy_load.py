@@ -47,6 +47,9 @@ class LazyWeights:
         self._absent: dict[int, tuple[int, int]] = {}  # by identity: where in `room` the numbers will be
         self._w: ChunkedVector | None = None
         self._done: Callable[[int], None] = lambda writes: None
+        self.arrived: Callable[[int, int], None] = lambda start, stop: None
+        """Is called when the numbers from `start` to `stop` of `room` have their new weights, before anybody uses
+        them."""
         self._writes = 0
         self._lock = threading.RLock()
         self._places: dict[int, tuple[int, int]] = {}
@@ -88,6 +91,7 @@ class LazyWeights:
             self._writes += self._room._version - before
             del self._absent[id(p)]
             p.__class__ = nn.Parameter
+            self.arrived(start, stop)
             if not self._absent:
                 self._w = None
                 self._done(self._writes)

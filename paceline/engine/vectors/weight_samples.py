@@ -29,23 +29,36 @@ class WeightSamples:
     def __init__(self, numbers: Callable[[], Sequence[Tensor]]) -> None:
         self._numbers = numbers
         self._turns = 0.0
-        self._noted: list[Tensor] = []
+        self._noted: list[tuple[int, slice, Tensor]] = []  # of which vector, which of its numbers, and what they were
 
     def note(self) -> None:
         """Notes a sample of the weights as they are now."""
+        self.begin()
+        for i, v in enumerate(self._numbers()):
+            self._note(i, 0, len(v))
+
+    def begin(self) -> None:
+        """Begins a sample of weights that arrive in parts: `note_part` notes each."""
         self._turns = (self._turns + TURN) % 1.0
-        self._noted = [sample.clone() for sample in self._taken()]
+        self._noted = []
+
+    def note_part(self, start: int, stop: int) -> None:
+        """Notes the sample in the part of the only vector that has just arrived."""
+        self._note(0, start, stop)
 
     @property
     def changed(self) -> bool:
-        """Returns True if a number of the sample was changed since `note`, by more than rounding."""
-        return any(_differ(noted, now) for noted, now in zip(self._noted, self._taken(), strict=True))
-
-    def _taken(self) -> list[Tensor]:
+        """Returns True if a number of the sample was changed since it was noted, by more than rounding."""
         vectors = self._numbers()
-        each = max(1, SAMPLES // len(vectors))
-        strides = [max(1, len(v) // each) for v in vectors]
-        return [v[int(self._turns * stride) :: stride] for v, stride in zip(vectors, strides, strict=True)]
+        return any(_differ(noted, vectors[i][part]) for i, part, noted in self._noted)
+
+    def _note(self, i: int, start: int, stop: int) -> None:
+        vectors = self._numbers()
+        stride = max(1, len(vectors[i]) // max(1, SAMPLES // len(vectors)))
+        first = int(self._turns * stride)
+        part = slice(first + stride * max(0, -(-(start - first) // stride)), stop, stride)
+        if part.start < stop:
+            self._noted.append((i, part, vectors[i][part].clone()))
 
 
 def _differ(before: Tensor, now: Tensor) -> bool:

@@ -140,6 +140,23 @@ def test_weights_that_were_changed_after_they_came_are_noticed() -> None:
     assert torch.equal(flat.weights().value()[:6], numbers[:6] * 3)
 
 
+def test_each_part_is_reported_with_its_new_weights_before_anybody_uses_it() -> None:
+    module, flat = model()
+    parts, numbers = arriving(flat)
+    found: list[tuple[int, int]] = []
+
+    def note(start: int, stop: int) -> None:
+        assert torch.equal(flat.numbers()[0][start:stop], numbers[start:stop])
+        found.append((start, stop))
+
+    flat.on_arrival(note)
+    flat.load(parts.vector, late=True)
+    bring_all(parts)
+    for p in module.parameters():
+        p.data.mul_(0.5)  # behind torch's back, as a loop may limit its weights
+    assert sum(stop - start for start, stop in found) == len(flat)
+
+
 def test_new_weights_take_the_place_of_those_still_awaited() -> None:
     module, flat = model()
     flat.load(arriving(flat)[0].vector, late=True)

@@ -48,6 +48,26 @@ def test_a_change_of_few_numbers_in_every_step_is_found_within_some() -> None:
     assert sum(found) > 5
 
 
+def test_of_weights_that_arrive_in_parts_each_is_sampled_as_it_arrives() -> None:
+    w, size = torch.zeros(SAMPLES * 10 + 7), SAMPLES * 3 + 1
+    samples = WeightSamples(lambda: [w])
+    for turn in range(3):
+        samples.begin()
+        starts = range(0, len(w), size)
+        for start in reversed(starts):
+            assert not samples.changed  # what has not arrived is not looked at
+            w[start : start + size] = float(start + turn)
+            samples.note_part(start, min(start + size, len(w)))
+        assert not samples.changed
+        assert sum(len(noted) for _, _, noted in samples._noted) in (SAMPLES, SAMPLES + 1)
+        for start in starts:
+            before = w[start : start + size].clone()
+            w[start : start + size].add_(float(len(w)))
+            assert samples.changed
+            w[start : start + size] = before
+            assert not samples.changed
+
+
 def test_a_weight_that_becomes_infinite_is_changed_and_one_that_was_is_not() -> None:
     w = torch.tensor([1.0, torch.nan, torch.inf])
     samples = WeightSamples(lambda: [w, torch.zeros(0)])

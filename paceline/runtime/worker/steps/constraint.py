@@ -1,8 +1,8 @@
 """Limits the weights after each step, by a function of the user's: weight clipping, max-norm.
 
 It gets the whole model, so it runs where the user's own optimizer makes the steps: on workers. Servers have slices, and
-optimizers of their own; there it is refused. A mean of workers' weights, and the outer step of a local scheme, are made
-without it, so it runs once more on the final model.
+optimizers of their own: bsp has the workers make its steps then, and others refuse it. A mean of workers' weights, and
+the outer step of a local scheme, are made without it, so it runs once more on the final model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def limit_steps(
     if steps is None or servers_update(scheme, servers) or not by_worker:
         raise ConfigError(
             f"constraint: under {recipe.scheme} with {servers} server{'s' * (servers != 1)} the steps are not made by "
-            "your optimizer on the workers, where it would be called: take bsp without servers (-s 0), or a scheme of "
-            "local steps such as esync or localsgd"
+            "your optimizer on the workers, where it would be called: take bsp, or a scheme of local steps such as "
+            "esync or localsgd"
         )
     steps.limit = functools.partial(limit, constraint, module)

@@ -1,9 +1,11 @@
 """What a training loop does beside `pace.step()` that would be lost or would count twice, said in one line.
 
     optimizer.step(), scaler.step(optimizer)         an error: the model would be updated twice
-    weights changed before the first step            an error where all were written, as by load_state_dict or, if no
-                                                     gradient is left, by an optimizer in backward; else a warning
-    weights changed later                            a warning: what becomes of that depends on the scheme
+    weights changed before the first step            an error, which names load_state_dict where all were written, or an
+                                                     optimizer in backward if no gradient is left
+    weights changed later                            an error at the next step: the next weights take their place, or
+                                                     they count as training of one worker; a warning for a worker of
+                                                     several devices, where torch's counts of writes have to do
     weights perturbed and restored before the step   nothing: numbers count, so sharpness-aware minimisation may do it
     pace.step() without a gradient, as one that      a warning
       optimizer.zero_grad() cleared after backward
@@ -47,8 +49,9 @@ which the look waits for."""
 NAMED_MAX = 3
 """Parameters that a warning names."""
 CHANGED = (
-    "the model's weights were changed outside pace.step(): the others do not learn of it, so it is lost, or counts as "
-    "training of this worker alone; to limit weights give paceline.join(..., constraint=function)"
+    "the model's weights were changed outside pace.step(): that would be lost, or count as training of this worker "
+    "alone; to limit weights give paceline.join(..., constraint=function), and to go on from others call pace.close(), "
+    "change them and call paceline.join again"
 )
 """What a loop learns that changes weights between two steps."""
 
@@ -71,7 +74,7 @@ class LoopGuard:
         self._hook = optimizer.register_step_pre_hook(self._refuse) if optimizer else None
         self._versions: list[int] = []
         self._samples = WeightSamples(flat.numbers)
-        self._noted = False  # have the samples of this step been taken?
+        self._noted = False  # are there samples of what this step began with?
         self._steps = self._batches = self._skipped = 0
         self._named_no_step = False
         self._said: set[str] = set()
@@ -90,9 +93,14 @@ class LoopGuard:
         """Notes the weights: whatever changes them from here on comes from the loop."""
         flat = self._flat
         self._versions = list(map(_version_of, flat.parameters))
-        self._noted = flat.settled and not flat.in_ranks
-        if self._noted:
+        self._noted = not flat.in_ranks
+        if not self._noted:
+            return
+        if flat.settled:
             self._samples.note()
+        else:
+            self._samples.begin()
+            flat.on_arrival(self._samples.note_part)
 
     def before_step(self) -> None:
         """Raises ConfigError when what would be handed over is not what was asked for."""
@@ -120,15 +128,14 @@ class LoopGuard:
             )
 
     def _look_at_weights(self) -> None:
-        """Warns of weights that were changed outside `pace.step`; before the first step, raises ConfigError if all
-        were written."""
+        """Raises ConfigError for weights that were changed outside `pace.step`."""
         flat, versions = self._flat, map(_version_of, self._flat.parameters)
         written = [now != before for now, before in zip(versions, self._versions, strict=False)]
-        if not self._noted:  # there is no sample of weights that arrive late, or lie on several devices
+        if not self._noted:  # there is no sample of weights that lie on several devices
             changed = any(written)
         else:
             looks = any(written) or self._steps % STEPS_BETWEEN_LOOKS == 1
-            if looks:
+            if looks and flat.settled:
                 flat.bring_home()
             changed = (looks or flat.device.type == "cpu") and self._samples.changed
         if not changed:
@@ -144,6 +151,8 @@ class LoopGuard:
                 "the model's weights were replaced after paceline.join, by load_state_dict perhaps; the run has begun "
                 "with others: load a checkpoint before paceline.join"
             )
+        if self._noted:
+            raise ConfigError(CHANGED)
         self._say(CHANGED)
 
     def _lengths_of_groups(self) -> list[int]:
@@ -172,7 +181,7 @@ class LoopGuard:
 
     def before_end(self) -> None:
         """Warns of weights that were changed after the last step, which the final model replaces."""
-        if self._steps and self._noted and CHANGED not in self._said and self._samples.changed:
+        if self._steps and self._noted and self._samples.changed:
             self._say(
                 "the model's weights were changed after the last pace.step() (load_state_dict, perhaps): pace.close() "
                 "loads the final model of all workers, so that is lost: do it after pace.close()"

@@ -120,31 +120,42 @@ def test_one_that_is_loaded_before_is_what_training_begins_with(scheme: str) -> 
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_weights_changed_later_are_warned_of_once(scheme: str) -> None:
-    """Weight clipping, say: lost where servers have the model."""
+@pytest.mark.parametrize("behind_torchs_back", [False, True])
+def test_weights_changed_later_are_an_error_that_names_the_way(scheme: str, behind_torchs_back: bool) -> None:
+    """Weight clipping, say: lost where servers have the model. torch counts no write to `p.data`."""
     model = toy_model()
     pace, _ = joined(scheme, model)
-    with pace, pytest.warns(UserWarning, match=r"changed outside pace\.step\(\)") as said:
-        for x, y in batches(pace, 4):
-            backward(model, x, y)
+    for at, (x, y) in enumerate(batches(pace, 4)):
+        if at and behind_torchs_back:
+            model[0].weight.data.clamp_(-0.1, 0.1)
+        elif at:
             with torch.no_grad():
                 model[0].bias.clamp_(-0.01, 0.01)
-            pace.step()
-    assert len(said) == 1
+        backward(model, x, y)
+        if at:
+            with pytest.raises(ConfigError, match=r"changed outside pace\.step\(\).*constraint=.*join again") as error:
+                pace.step()
+            break
+        pace.step()
+    assert "\n" not in str(error.value)
+    pace.abandon("as the error would")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_so_are_those_changed_behind_torchs_back(scheme: str) -> None:
-    """torch counts no write to `p.data`."""
+def test_the_way_on_from_other_weights_is_to_join_again(scheme: str) -> None:
     model = toy_model()
-    pace, _ = joined(scheme, model)
-    with pace, pytest.warns(UserWarning, match=r"changed outside pace\.step\(\)") as said:
-        for x, y in batches(pace, 4):
-            backward(model, x, y)
-            pace.step()
-            for p in model.parameters():
-                p.data.clamp_(-0.1, 0.1)
-    assert len(said) == 1
+    pace, optimizer = joined(scheme, model)
+    backward(model, *toy_data().tensors)
+    pace.step(len(toy_data()))
+    pace.close()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.zero_()
+    pace = paceline.join(model, optimizer, scheme=scheme)
+    assert not any(p.any() for p in model.parameters())
+    backward(model, *toy_data().tensors)
+    pace.step(len(toy_data()))
+    pace.close()
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -371,16 +382,16 @@ def test_weights_that_are_replaced_before_close_are_warned_of(scheme: str, behin
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_final_model_is_the_same_on_all_workers_though_loops_changed_theirs(scheme: str, tmp_path: Path) -> None:
-    """A loop that limits its weights behind torch's back does so after the last step, too."""
+    """A loop may write behind torch's back after the last step."""
 
     def loop(pace: Pace, model: nn.Module) -> None:
         for x, y in batches(pace, 4):
             backward(model, x, y)
             pace.step()
-            for p in model.parameters():
-                p.data.clamp_(-0.05, 0.05)
+        for p in model.parameters():
+            p.data.clamp_(-0.05, 0.05)
 
-    with pytest.warns(UserWarning, match=r"changed outside pace\.step\(\)"):
+    with pytest.warns(UserWarning, match=r"changed after the last pace\.step\(\)"):
         _, models = run_loops(tmp_path / "run", scheme, loop, workers=2)
     for name, t in models[0].state_dict().items():
         assert torch.equal(t, models[1].state_dict()[name]), name
