@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from paceline.config import Config
+from paceline.core.samples.batch_limits import own_batches
 from paceline.engine.data.batches import Batches
 from paceline.engine.data.partition_plan import make_partition
 from paceline.engine.optim.lars_lamb import LAMB, LARS
@@ -52,8 +53,9 @@ def one_process(config: Config, steps: int) -> Weights:
     model = build_model(config, splits)
     optimizer = torch_optimizer(config, model)
     n, workers = len(splits.train), config.cluster.workers
-    shares = make_partition(config.data.partition, n, workers, splits.train.y.numpy(), config.run.seed)
-    streams = [Batches(splits.train, shares, rank, config.data.batch_size) for rank in range(workers)]
+    own = own_batches(config.data.batch_size, config.batch_limits())
+    shares = make_partition(config.data.partition, n, workers, splits.train.y.numpy(), config.run.seed, batches=own)
+    streams = [Batches(splits.train, shares, rank, config.batch_of(rank)) for rank in range(workers)]
     seen = 0
     for _ in range(steps):
         batches = [next(stream) for stream in streams]

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from paceline.config import scheme_settings, settings
+from paceline.config.parsing import LISTS
 from paceline.core.scheme import names
 
 FILE = Path(__file__).resolve().parent.parent / "paceline" / "config" / "option_types.py"
@@ -40,7 +41,7 @@ def option_types() -> str:
 
 def shown(kind: Any) -> str:
     """Returns the annotation of an argument: a list will do where the configuration has a tuple."""
-    return "Sequence[float]" if kind == tuple[float, ...] else str(kind.__name__)
+    return f"Sequence[{get_args(kind)[0].__name__}]" if kind in LISTS else str(kind.__name__)
 
 
 def typed_dict(name: str, what: str, entries: dict[str, str]) -> str:

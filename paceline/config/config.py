@@ -31,6 +31,7 @@ from paceline.config.sections import (
 from paceline.core.coordination.lifecycle import OwnResultRule
 from paceline.core.paramserver.gradient_check import OFF, GradientCheckPolicy
 from paceline.core.paramserver.robust_mean import RobustPolicy
+from paceline.core.samples.batch_limits import bounded, sum_of_batches
 from paceline.core.scheme import Scheme, make
 
 
@@ -83,7 +84,7 @@ class Config:
 
     def steps_each(self, train_samples: int) -> int:
         """Returns the steps that each worker makes on average; 0 where no rule about steps or samples ends the run."""
-        in_all = -(-self.stop.samples_of(train_samples) // (self.data.batch_size * self.cluster.workers))
+        in_all = -(-self.stop.samples_of(train_samples) // self.batches_of_all())
         return min(filter(None, (in_all, self.stop.steps)), default=0)
 
     def scheme_of(self, train_samples: int) -> Scheme:
@@ -111,6 +112,25 @@ class Config:
     def slowdown_of(self, rank: int) -> float:
         """Returns how many times slower worker `rank` is made to be; 1.0 where nothing is emulated."""
         return self.cluster.slowdown[rank] if self.cluster.slowdown else 1.0
+
+    def batch_limits(self) -> tuple[int, ...]:
+        """Returns the largest batch of each worker, by rank, 0 for any; () where nobody has one."""
+        limits = self.cluster.batch_limits
+        limits = limits * self.cluster.workers if len(limits) == 1 else limits
+        return limits if any(limits) else ()
+
+    def batch_limit_of(self, rank: int) -> int:
+        """Returns the largest batch of worker `rank`; 0 for any."""
+        limits = self.batch_limits()
+        return limits[rank] if limits else 0
+
+    def batch_of(self, rank: int) -> int:
+        """Returns the samples of a mini-batch of worker `rank`."""
+        return bounded(self.data.batch_size, self.batch_limit_of(rank))
+
+    def batches_of_all(self) -> int:
+        """Returns the samples of a mini-batch of each worker."""
+        return sum_of_batches(self.data.batch_size, self.batch_limits(), self.cluster.workers)
 
     def device_of(self, rank: int) -> str:
         """Returns the device of worker `rank`; one name stands for all workers."""

@@ -43,7 +43,7 @@ class Flag:
 
     section, key  where `toml_file.build` finds it
     flag          without the leading dashes
-    type          int, float, bool, str, or tuple[float, ...]
+    type          int, float, bool, str, or a tuple of floats or ints
     limits        range, choices or check, with the help text
     launch        `paceline launch` has this flag, too
     variable      scripts find it in their environment

@@ -26,6 +26,7 @@ class TrainOptions(TypedDict, total=False):
     streams: int
     slowdown: Sequence[float]
     step_ms: float
+    batch_limits: Sequence[int]
     device: str
     ranks: str
     torch_distributed: str

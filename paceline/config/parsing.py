@@ -5,6 +5,7 @@
     int                3                  3 (not 3.0, not true)
     float              2, 0.5, 1e-3       2, 0.5
     tuple of floats    1,1,2,8            [1, 1, 2, 8]
+    tuple of ints      96,32              [96, 32]
     str                as it is           as it is, without null characters
 
 `parse` and `written` are each other's inverse; `convert` checks what either source gave.
@@ -13,10 +14,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, get_args
 
 _WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 """What counts as true or false on a command line, in lower case."""
+LISTS = (tuple[float, ...], tuple[int, ...])
+"""Types of lists of numbers."""
 
 
 def parse(text: str, wanted: Any) -> Any:
@@ -30,8 +33,8 @@ def parse(text: str, wanted: Any) -> Any:
         return _WORDS[text.lower()]
     if wanted is int or wanted is float:
         return wanted(text)
-    if wanted == tuple[float, ...]:
-        return tuple(float(part) for part in text.split(",")) if text.strip() else ()
+    if wanted in LISTS:
+        return tuple(get_args(wanted)[0](part) for part in text.split(",")) if text.strip() else ()
     return text
 
 
@@ -42,10 +45,10 @@ def written(value: Any) -> str:
 
 def convert(value: Any, wanted: Any) -> Any:
     """Returns a value of TOML in the type `wanted`. Raises ValueError for others, NaN, infinity and null characters."""
-    if wanted == tuple[float, ...]:
+    if wanted in LISTS:
         if not isinstance(value, list | tuple):
             raise ValueError(value)
-        return tuple(convert(item, float) for item in value)
+        return tuple(convert(item, get_args(wanted)[0]) for item in value)
     if wanted is float and isinstance(value, int) and not isinstance(value, bool):
         # A whole number of TOML may be too large for a float, and would raise OverflowError; as infinity it is refused
         # below.
@@ -72,4 +75,5 @@ def one_line(text: str) -> str:
 def described(wanted: Any) -> str:
     """Returns the type in words, for an error message."""
     known = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return known.get(wanted, "numbers separated by commas")
+    lists = {tuple[int, ...]: "whole numbers separated by commas"}
+    return (known | lists).get(wanted, "numbers separated by commas")

@@ -148,6 +148,14 @@ class ClusterSettings:
     step_ms: float = option(
         0.0, "emulate: a step lasts at least this many ms times the worker's slowdown", low=0, launch=True
     )
+    # It reaches each worker as `ProcessSpec.batch_limit`.
+    batch_limits: tuple[int, ...] = option(
+        (),
+        "largest batch of each worker, as its memory bounds it, e.g. 96,32; one number: of every worker; 0: any",
+        low=0,
+        high=2**31,
+        launch=True,
+    )
     device: str = option(
         "auto", "auto, cpu, cuda:N, xpu:N, mps, or one for each worker: cuda:0,cpu,cpu", check=check_device, launch=True
     )

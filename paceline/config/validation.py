@@ -48,6 +48,7 @@ def check(config: Config) -> None:
         ("slowdown", config.cluster.slowdown),
         ("device", config.cluster.device.split(",")),
         ("ranks", config.cluster.ranks.split(",")),
+        ("batch-limits", config.cluster.batch_limits),
     ):
         if len(entries) > 1 and len(entries) != workers:
             raise ConfigError(f"--{flag} names {len(entries)} workers, --workers says {workers}")
@@ -90,6 +91,7 @@ def check(config: Config) -> None:
     segments_for(config.cluster.transport)
     check_bind(config.cluster.bind, config.cluster.secured)
     config.scheme().check(workers, config.cluster.servers)
+    config.scheme().check_batch_limits(config.batch_limits())
     # A codec with a momentum of its own (dgc) must not be used with SGD's.
     momentum = config.optimizer.momentum if config.optimizer.name == "sgd" else 0.0
     config.codecs().check(config.scheme(), config.cluster.servers, momentum, config.cluster.allreduce)

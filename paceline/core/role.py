@@ -108,6 +108,8 @@ class RoleContext:
     most_samples: the most samples one contribution can have, by the scheme and the plan; 0 where that is not known.
     offset, length: on a shard, the place of its first element in the model, and the elements of the whole model; 0 and
     0 where the shard is all of it.
+    batch_limits: the largest batch of each worker, by rank, 0 for any; empty where nobody has one, and for all but the
+    coordinator.
     hosts, sites: where each worker runs, by rank; empty where that is not known, sites also where all are at one.
     """
 
@@ -128,6 +130,7 @@ class RoleContext:
     most_samples: int = 0
     offset: int = 0
     length: int = 0
+    batch_limits: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
     sites: tuple[str, ...] = ()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, dataclass_transform, get_type_hints
 
@@ -189,6 +189,14 @@ class Scheme:
         """Raises ConfigError, naming the way out, when this scheme cannot run on such a cluster."""
         if servers == 0 and self.Server is not None and self.Equals is None:
             raise ConfigError(f"{self.name} keeps its model on servers: give --servers 1 or more")
+
+    def check_batch_limits(self, limits: Sequence[int]) -> None:
+        """Raises ConfigError where this scheme cannot keep to the largest batches of the workers, by rank (0: any)."""
+        if self.lock_step and not self.total_is_exact and len(set(limits)) > 1:
+            raise ConfigError(
+                f"--batch-limits {','.join(map(str, limits))}: {self.name} takes the batches of all workers to be "
+                "equal: give one limit for all, or another scheme, such as lbbsp"
+            )
 
     def most_samples(self, batch: int, workers: int) -> int:
         """Returns the most samples that one contribution may have, given the workers' own mini-batches of `batch`; 0:

@@ -87,6 +87,7 @@ def join(
     state: Mapping[str, Any] | None = None,
     samples_of: SamplesOf | None = None,
     constraint: Constraint | None = None,
+    batch_limit: int = 0,
     schedule: str = SHARED_SCHEDULE,
     group: Any = None,
     data_group: Any = None,
@@ -115,28 +116,30 @@ def join(
     `samples_of` gets the arguments of each call of the model, and returns how many samples, or tokens, it counts as; by
     default its first tensor's length. `constraint(model)` limits weights after each step made here (docs/own-loop.md).
     `group`, `data_group`: docs/workers-of-several-devices.md. `lr_scale`: a factor on the rate (docs/optimizers.md).
-    `pace.close()`, or the end of the script, leaves the run (docs/launch.md) and loads the final model.
+    `batch_limit`: docs/own-loop.md. `pace.close()`, or the script's end, leaves the run and loads the final model.
     Raises ConfigError for an unknown scheme or codec, a bad parameter, or an optimizer that is not supported.
     """
-    own_schedule = _is_own(schedule)
-    scheme, own = _begin(scheme, {**parameters})
+    of_loop = _of_loop(samples_of, schedule, batch_limit)
     codecs, changes = Codecs(up=codec, down=codec_down), {"lazy": lazy, "clip_norm": clip_norm}
-    recipe_with = functools.partial(_recipe, scheme, own, codecs, seed, changes, whole=constraint is not None)
+    own = _begin(scheme, {**parameters})
+    recipe_with = functools.partial(_recipe, *own, codecs, seed, changes, whole=constraint is not None)
     if group is not None:
         check_asked(lazy=lazy, overlap=overlap, evaluate=evaluate, state=state, constraint=constraint)
         ranks = meet(model, optimizer, group, data_group, _check_started(os.environ, group))
         apart = seed if seed_ranks else None
-        return _join_with_ranks(ranks, recipe_with, lr_scale, apart, samples_of=samples_of, own_schedule=own_schedule)
-    of_loop: dict[str, Any] = {"samples_of": samples_of, "own_schedule": own_schedule, "constraint": constraint}
-    begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, **of_loop)
+        return _join_with_ranks(ranks, recipe_with, lr_scale, apart, of_loop)
+    begun = functools.partial(_begun, seed_ranks=seed_ranks, state=state, constraint=constraint, **of_loop)
     return _join_on_one_device(model, optimizer, recipe_with, begun, lr_scale, evaluate=evaluate, overlap=overlap)
 
 
-def _is_own(schedule: str) -> bool:
-    """Returns True if schedulers go by this worker's steps. Raises ConfigError for a name that there is not."""
+def _of_loop(samples_of: SamplesOf | None, schedule: str, batch_limit: int) -> dict[str, Any]:
+    """Returns what a script says of its loop. Raises ConfigError for what cannot be."""
     if schedule not in (SHARED_SCHEDULE, OWN_SCHEDULE):
         raise ConfigError(f"schedule={schedule!r}: give {SHARED_SCHEDULE!r} or {OWN_SCHEDULE!r}")
-    return schedule == OWN_SCHEDULE
+    if batch_limit != int(batch_limit) or batch_limit < 0:
+        raise ConfigError(f"batch_limit={batch_limit!r}: give a number of samples, 1 or more, or 0 for any")
+    own_schedule = schedule == OWN_SCHEDULE
+    return {"samples_of": samples_of, "own_schedule": own_schedule, "batch_limit": int(batch_limit)}
 
 
 def _join_on_one_device(
@@ -216,14 +219,14 @@ def _join_with_ranks(
     recipe_with: Callable[[OptimizerRecipe], Recipe],
     lr_scale: float | str,
     differing: int | None,
-    *,
-    samples_of: SamplesOf | None,
-    own_schedule: bool,
+    of_loop: dict[str, Any],
 ) -> Pace:
     """Joins a run as one rank of a worker: the first one takes part in the run, the others follow it.
 
-    `differing`: by which seed the ranks' generators are to differ; None where they are not.
+    `differing`: by which seed the ranks' generators are to differ; None where they are not. `of_loop`: what `join` says
+    of the loop.
     """
+    samples_of, own_schedule = of_loop["samples_of"], of_loop["own_schedule"]
     wanted = differing is not None
     if not ranks.is_first:
         say_nothing_of_lost_peers()
@@ -256,7 +259,7 @@ def _join_with_ranks(
                     ranks,
                     whole,
                     recipe,
-                    spec.overlapping(False),
+                    _with_batch_limit(spec.overlapping(False), of_loop["batch_limit"]),
                     session,
                     behind=behind,
                     samples_of=samples_of,
@@ -282,9 +285,11 @@ def _begun(
     samples_of: SamplesOf | None,
     own_schedule: bool,
     constraint: Constraint | None,
+    batch_limit: int,
 ) -> Pace:
     """Returns the worker in training. If that fails, the session is closed, since the script may go on without it."""
     try:
+        spec = _with_batch_limit(spec, batch_limit)
         recipe, behind = begin_at(module, recipe, spec, state, optimizer)
         with exit_if_too_late(spec.party):
             pace = Pace(
@@ -303,6 +308,11 @@ def _begun(
         session.close()  # a script that goes on without us shall keep no thread or socket of ours
         raise
     return pace
+
+
+def _with_batch_limit(spec: ProcessSpec, limit: int) -> ProcessSpec:
+    """Returns `spec` with the script's largest batch, unless the command says one."""
+    return spec if spec.batch_limit else dataclasses.replace(spec, batch_limit=limit)
 
 
 def _as_one(model: Any, optimizer: Any) -> tuple[nn.Module, Any]:

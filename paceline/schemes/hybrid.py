@@ -35,7 +35,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.core.effects import EVERY_BIT, SERVERS, Call, Effect, Mean, Reply, Tell
@@ -124,6 +124,10 @@ class Hybrid(Scheme):
                 raise ConfigError(
                     f"hybrid: {one.name} and {next_one.name} both gossip: put another scheme between them"
                 )
+
+    def check_batch_limits(self, limits: Sequence[int]) -> None:
+        for own in self.schemes:
+            own.check_batch_limits(limits)
 
     def completed(self, sections: Mapping[str, Mapping[str, Any]], train_samples: int) -> Scheme:
         phases = [

@@ -4,7 +4,7 @@
                           push g_i;  w <- pull;  x_i <- the coordinator's answer
     server:       upon g_1 .. g_n:  g <- sum(x_i g_i) / X;  w <- w - eta g;  answer everybody
     coordinator:  upon the last report of a round:  v_i <- x_i / t_i, smoothed
-                          x_i <- v_i / sum(v_j) X, in whole samples within low .. high;  answer everybody
+                          x_i <- v_i / sum(v_j) X, in whole samples within low .. high_i;  answer everybody
 
 x_i: batch of worker i, v_i: its speed in samples/s, X: the global batch. A step then lasts X / sum(v_j) for everybody,
 where BSP takes the step of the slowest. Chen et al., abstract: "ML workers shall be load-balanced at iteration
@@ -16,8 +16,9 @@ sizes of one decision: a round is decided once, when all have reported the one b
 the gradient does, so it costs no wait of its own. Our choices: a moving average in place of the paper's NARX network
 for CPUs and its search for GPUs (with fixed costs a step, measuring anew at the new size leads to the same balance);
 and sizes stay until new ones would save more than `hysteresis` of the step. From workers come durations only. Without
-`global_batch` the first round is made of everybody's own batches, and X is their sum. When workers leave, X stays; if
-the others may not take it on within `high`, they take what they may. One that comes adds its samples to the round in
+`global_batch` the first round is made of everybody's own batches, and X is their sum. high_i is the smaller of `high`
+and the largest batch of worker i (`--batch-limits`). When workers leave, X stays; if the others may not take it on
+within their high_i, they take what they may. One that comes adds its samples to the round in
 which it comes; from the next decision on it has a part of X.
 
 Data: a worker goes through its own share again and again, each sample once a pass, batches running over the end of a
@@ -30,7 +31,7 @@ same for any batch (a small model on a GPU), nor for a loop that draws batches o
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from paceline.core.adaptive.batch_sizes import Balance
@@ -40,6 +41,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.message import message
 from paceline.core.paramserver.gated_server import ClockedServer, Pull, Push, Weights
 from paceline.core.role import Role, RoleContext
+from paceline.core.samples.batch_limits import smaller
 from paceline.core.scheme import Paper, Scheme, parameter, scheme
 from paceline.core.spans import updated
 from paceline.core.trace import Decided
@@ -79,7 +81,7 @@ class Size:
 class LBBSP(Scheme):
     global_batch: int = parameter(0, "X: samples a round, all workers together; 0: the sum of their own", low=0)
     low: int = parameter(0, "smallest batch of a worker; 0: 2, or 1 where X has not 2 for each", low=0)
-    high: int = parameter(0, "largest batch of a worker, as its memory may bound it; 0: any", low=0)
+    high: int = parameter(0, "largest batch of any worker, beside its own of --batch-limits; 0: any", low=0)
     smoothing: str = parameter("ema:0.5", "of measured speeds: last, ema:b or median:n", check=Smoothing.parse)
     hysteresis: float = parameter(0.05, "part of a step that new sizes must save", low=0.0, high=1.0)
 
@@ -101,6 +103,16 @@ class LBBSP(Scheme):
             raise ConfigError(
                 f"lbbsp: {workers} workers cannot take {total} samples a round: lower --lbbsp.global-batch to "
                 f"{self.high * workers} or raise --lbbsp.high"
+            )
+
+    def check_batch_limits(self, limits: Sequence[int]) -> None:
+        most = [smaller(self.high, limit) for limit in limits]
+        if any(0 < bound < self.low for bound in most):
+            raise ConfigError(f"lbbsp: --batch-limits below --lbbsp.low {self.low}: raise them, or lower --lbbsp.low")
+        if most and all(most) and sum(most) < self.global_batch:
+            raise ConfigError(
+                f"lbbsp: workers whose largest batches are {', '.join(map(str, most))} cannot take {self.global_batch} "
+                f"samples a round: lower --lbbsp.global-batch to {sum(most)} or raise --batch-limits"
             )
 
     few_steps = (12, "its global batch is always whole, where bsp ends each epoch with a small one and so updates more")
@@ -173,8 +185,10 @@ class LBBSP(Scheme):
             self.asked: dict[int, int] = {}  # the round of each one's latest question: newcomers may count one less
             self.fresh: set[int] = set()  # newcomers at another round: nobody waits for their reports
             v = Estimates(self.workers, Smoothing.parse(scheme.smoothing))
-            bounds = scheme.low, scheme.high
-            self.balance = Balance(v, place.seconds_per_step, scheme.global_batch, *bounds, scheme.hysteresis)
+            limits = place.batch_limits or (0,) * len(self.workers)
+            most = {rank: smaller(scheme.high, limits[rank]) for rank in self.workers}
+            high = {rank: bound for rank, bound in most.items() if bound}
+            self.balance = Balance(v, place.seconds_per_step, scheme.global_batch, scheme.low, high, scheme.hysteresis)
 
         def on(self, now: float, src: int, message: Any) -> Iterator[Tell | Reply]:
             match message:
@@ -186,6 +200,7 @@ class LBBSP(Scheme):
                     if self.members <= self.fresh and self.balance.total:  # nobody else is there to decide
                         self.decide(now)
                     least = self.balance.least(len(self.members)) if self.balance.total else 0
+                    least = min(least, self.balance.high.get(src, least))
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, least)))
                 case Report(round=round) if round <= self.asked.get(src, -1) and src not in self.reports:
                     yield Reply(src, Size(samples=self.balance.sizes.get(src, 0)))  # asked again, after a restart
@@ -239,14 +254,14 @@ class LBBSP(Scheme):
             """Returns the batches that the workers reported; 0 for one that has made none yet, and takes its own.
 
             Batches of unlike workers may differ, but one that is `UNLIKE_MOST` times that of most others is a lie. A
-            batch beyond `low` and `high` is brought to them, so that no worker's report can end the run.
+            batch beyond `low` and `high_i` is brought to them, so that no worker's report can end the run.
             """
             made = {rank: samples for rank, samples in self.reports.items() if samples}
             if made:
                 claims = sorted(made.values())
                 most = UNLIKE_MOST * claims[(len(claims) - 1) // 2]
-                low, high = self.scheme.low or 1, self.scheme.high or most
-                made = {rank: max(low, min(claim, most, high)) for rank, claim in made.items()}
+                low, high = self.scheme.low or 1, self.balance.high
+                made = {rank: max(low, min(claim, most, high.get(rank, most))) for rank, claim in made.items()}
                 if self.place.most_samples:  # one worker may have the batches of all one day
                     largest = max(made, key=lambda rank: made[rank])
                     others = sum(made.values()) - made[largest]

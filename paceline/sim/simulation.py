@@ -78,7 +78,9 @@ def seldom_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _plan(sim: Simulation, batch_samples: int, epoch_samples: int, *, resumed: bool) -> control.Plan:
+def _plan(
+    sim: Simulation, batch_samples: int, leases: Leases | None, limit: Limit | None, *, resumed: bool
+) -> control.Plan:
     """Returns what the coordinator plans: who takes part, how servers divide the model, what bounds claims."""
     return control.Plan(
         workers=sim.cluster.workers,
@@ -88,8 +90,9 @@ def _plan(sim: Simulation, batch_samples: int, epoch_samples: int, *, resumed: b
         seconds_per_step=(),
         optimizer="",
         contribution=sim.scheme.most_samples(batch_samples, sim.cluster.workers),
-        epoch_samples=epoch_samples,
+        epoch_samples=leases.samples if leases else 0,
         resumed=resumed,
+        batch_limits=limit.batch_limits if limit else (),
     )
 
 
@@ -153,7 +156,7 @@ class Simulation:
         self.scheme, self.cluster, self.seed, self.length = scheme, cluster or uniform(**plain), seed, len(w0)
         self.now, self.events, self.trace, self.heap = 0.0, 0, trace, Heap()
         self.steps = [0] * self.cluster.workers
-        self.plan = _plan(self, batch_samples, leases.samples if leases else 0, resumed=bool(tables))
+        self.plan = _plan(self, batch_samples, leases, limit, resumed=bool(tables))
         self.message_checks, self.lies = message_checks_and_lies(self, watched=watched)
         self.bad_results, work = with_bad_results(self, work)
         self.invariants = Invariants(self, robust=rounds is not None) if watched else None
@@ -171,7 +174,7 @@ class Simulation:
             settled=lender.settled if lender else None,
             own_result=self._own_result,
             shards=shards,
-            most_samples=self.plan.contribution,
+            plan=self.plan,
             refuses=self.message_checks.refused_by_role if self.message_checks else None,
         )
         self.lender, self._limit, self.wish, self._tables, self.own_results = lender, limit, wish, tables, own_results

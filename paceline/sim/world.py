@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from paceline.core.collective.mean_server import MeanServer, mean_model
+from paceline.core.coordination.control_messages import Plan
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
@@ -41,7 +42,7 @@ class World:
     gate, rounds      make the gradient check and the rounds of a shard; with checks workers check one another, too
     settled           hears from shard 0 what became of leased samples
     shards            by server; equal ones by default
-    most_samples      of one contribution; 0 if unknown
+    plan              of the coordinator: it bounds contributions and batches
     refuses           counts a false claim that a role has found: its process's name, the rank, and what is wrong
 
     Raises ConfigError when the scheme cannot run on such a cluster, or there are more servers than parameters.
@@ -63,7 +64,7 @@ class World:
         settled: Callable[[int, str, Data], None] | None = None,
         own_result: Callable[[int, int, bool, bool], None] | None = None,
         shards: Sequence[ModelShard] = (),
-        most_samples: int = 0,
+        plan: Plan,
         refuses: Callable[[str, int, str], None] | None = None,
     ) -> None:
         scheme.check(cluster.workers, cluster.servers)
@@ -77,7 +78,7 @@ class World:
         self._shards = shards or equal_shards(len(w0), cluster.servers, update_factory)
         self.shards = tuple(shard.part for shard in self._shards)
         self._place = {"workers": self.ranks, "seed": seed, "seconds_per_step": seconds_per_step, "note": note}
-        self._place["most_samples"] = most_samples
+        self._place |= {"most_samples": plan.contribution, "batch_limits": plan.batch_limits}
         homes = cluster.worker_placements()
         self._place["hosts"] = tuple(placement.host_name for placement in homes)
         self._place["sites"] = tuple(placement.host.site for placement in homes)

@@ -18,6 +18,15 @@ Values = dict[str, dict[str, Any]]
         ({"cluster": {"workers": 3, "slowdown": [1, 2]}}, "--slowdown names 2 workers, --workers says 3"),
         ({"cluster": {"workers": 3, "slowdown": [2]}}, "--slowdown names 1 workers, --workers says 3"),
         ({"cluster": {"workers": 3, "device": "cpu,cpu"}}, "--device names 2 workers, --workers says 3"),
+        ({"cluster": {"workers": 3, "batch_limits": [96, 32]}}, "--batch-limits names 2 workers, --workers says 3"),
+        (
+            {"run": {"scheme": "lbbsp"}, "lbbsp": {"global_batch": 400}, "cluster": {"batch_limits": [96]}},
+            "batches are 96, 96, 96, 96 cannot take 400 samples a round: lower --lbbsp.global-batch to 384",
+        ),
+        (
+            {"run": {"scheme": "sgp"}, "cluster": {"workers": 2, "batch_limits": [96, 32]}},
+            "--batch-limits 96,32: sgp takes the batches of all workers to be equal",
+        ),
         ({"cluster": {"ranks": "2"}}, "--ranks is for a script that calls paceline.join"),
         ({"cluster": {"workers": 3, "ranks": "2,1"}}, "--ranks names 2 workers, --workers says 3"),
         (

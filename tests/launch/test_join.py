@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -96,3 +97,22 @@ def test_schedules_go_by_all_workers_or_by_this_one_and_by_nothing_else() -> Non
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ConfigError, match=r"schedule='weekly': give 'shared' or 'own'"):
         paceline.join(model, optimizer, "bsp", schedule="weekly")
+
+
+@pytest.mark.parametrize("limit", [-1, 2.5])
+def test_a_largest_batch_is_a_number_of_samples(limit: Any) -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match=f"batch_limit={limit}: give a number of samples"):
+        paceline.join(model, optimizer, "bsp", batch_limit=limit)
+
+
+def test_a_worker_that_is_alone_keeps_to_its_largest_batch_too() -> None:
+    model, sizes = nn.Linear(2, 1), list[int]()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with paceline.join(model, optimizer, "bsp", batch_limit=4) as pace:
+        for x, _ in pace.batches(torch.utils.data.TensorDataset(torch.ones(10, 2), torch.ones(10)), 6):
+            sizes.append(len(x))
+            model(x).sum().backward()
+            pace.step()
+    assert sizes == [4, 4, 2]

@@ -12,10 +12,10 @@ from paceline.schemes.lbbsp import LBBSP, Report, Size
 from tests.role_driver import ByHand
 
 
-def coordinator(workers: int = 2, **parameters: Any) -> ByHand:
+def coordinator(workers: int = 2, limits: tuple[int, ...] = (), **parameters: Any) -> ByHand:
     scheme = make("lbbsp", parameters)
     assert scheme.Coordinator is not None
-    return ByHand(scheme.Coordinator, scheme, workers)
+    return ByHand(scheme.Coordinator, scheme, workers, batch_limits=limits)
 
 
 def report(c: ByHand, src: int, round: int, samples: int = 0, seconds: float = 1.0) -> dict[int, Any]:
@@ -189,3 +189,66 @@ def test_a_batch_is_compared_with_those_that_others_have_made() -> None:
 def test_it_needs_servers_or_collectives() -> None:
     assert make("lbbsp", {}).worker(0) is LBBSP.Equals
     assert make("lbbsp", {}).worker(1) is LBBSP.Worker
+
+
+def test_what_a_worker_may_not_take_on_goes_to_the_others() -> None:
+    c = coordinator(3, (96, 16, 0), global_batch=96)
+    for rank in (0, 1):
+        report(c, rank, 0)
+    assert report(c, 2, 0) == {0: Size(samples=40), 1: Size(samples=16), 2: Size(samples=40)}
+    report(c, 0, 1, 40, 0.1)
+    report(c, 1, 1, 16, 0.001)
+    assert report(c, 2, 1, 40, 4.0) == {0: Size(samples=78), 1: Size(samples=16), 2: Size(samples=2)}
+
+
+def test_the_smaller_of_high_and_a_workers_largest_batch_holds() -> None:
+    c = coordinator(2, (30, 0), global_batch=60, high=40)
+    report(c, 0, 0)
+    assert report(c, 1, 0) == {0: Size(samples=30), 1: Size(samples=30)}
+    report(c, 0, 1, 30, 1.0)
+    assert report(c, 1, 1, 30, 0.1) == {0: Size(samples=20), 1: Size(samples=40)}
+
+
+def test_a_batch_that_is_reported_is_brought_to_the_workers_largest() -> None:
+    c = coordinator(2, (0, 8))
+    report(c, 0, 0)
+    report(c, 1, 0)
+    report(c, 0, 1, 32, 1.0)
+    assert report(c, 1, 1, 32, 1.0) == {0: Size(samples=32), 1: Size(samples=8)}
+
+
+def test_a_newcomer_begins_within_its_largest_batch() -> None:
+    c = coordinator(2, (0, 1), global_batch=30)
+    report(c, 0, 0)
+    report(c, 1, 0)
+    c.gone(1)
+    list(c.role.on_worker_joined(1.0, 1))
+    assert report(c, 1, 0) == {1: Size(samples=1)}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "limits", "told"),
+    [
+        ({"global_batch": 129}, (96, 32), "cannot take 129 samples a round: lower --lbbsp.global-batch to 128"),
+        ({"global_batch": 129, "high": 64}, (96, 32), "lower --lbbsp.global-batch to 96"),
+        ({"low": 40}, (96, 32), "below --lbbsp.low 40"),
+    ],
+)
+def test_largest_batches_that_cannot_hold_the_global_batch_are_refused(
+    parameters: dict[str, Any], limits: tuple[int, ...], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        make("lbbsp", parameters).check_batch_limits(limits)
+
+
+@pytest.mark.parametrize("limits", [(), (96, 33), (0, 32)])
+def test_largest_batches_that_can_are_not(limits: tuple[int, ...]) -> None:
+    make("lbbsp", {"global_batch": 129}).check_batch_limits(limits)
+    make("hybrid", {"phases": "bsp until 1 epochs; lbbsp"}).check_batch_limits(limits)
+
+
+@pytest.mark.parametrize(("scheme", "more"), [("sgp", {}), ("hybrid", {"phases": "bsp until 1 epochs; sgp"})])
+def test_a_scheme_that_takes_all_batches_to_be_equal_refuses_unlike_ones(scheme: str, more: dict[str, Any]) -> None:
+    make(scheme, more).check_batch_limits((32, 32))
+    with pytest.raises(ConfigError, match="96,32: sgp takes the batches of all workers to be equal: give one limit"):
+        make(scheme, more).check_batch_limits((96, 32))

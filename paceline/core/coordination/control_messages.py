@@ -95,6 +95,7 @@ class Ready:
     """Says that a worker is ready, and what it measured.
 
     length            parameters of the model; `fingerprint`: of their names and shapes
+    batch_limit       samples of its largest batch; 0 for any
     layout            names and shapes themselves, packed (`same_model.py`), for an error
     seconds_per_step  measured on this worker
     optimizer         recipe as JSON; that of rank 0 counts
@@ -118,6 +119,7 @@ class Ready:
     by_rows: bool = False
     tensors: bounds.Counts = ()
     layout: bounds.LongText = ""
+    batch_limit: bounds.Count = 0
 
     def __post_init__(self) -> None:
         finite(self, "seconds_per_step", "links", "links_max", "peers")
@@ -130,6 +132,7 @@ class Plan:
     workers           the most that there can be; those of the highest ranks may join later
     layout            which server holds which slices of the `length` parameters
     seconds_per_step  by rank, empty if unknown; `devices` and `hosts` are by rank, too
+    batch_limits      the largest batches, by rank, 0 for any; empty where nobody has one
     allreduce         who carries the means of this run
     transport         how vectors travel; `notes`: what was decided, and why
     tensors           their lengths, if the optimizer needs whole ones; no slice cuts one of them then
@@ -162,6 +165,7 @@ class Plan:
     epoch_samples: int = 0
     epochs: float = 0.0
     resumed: bool = False
+    batch_limits: tuple[int, ...] = ()
     more: bool = False
 
 

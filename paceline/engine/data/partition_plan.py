@@ -1,6 +1,6 @@
 """Decides who gets which samples. In every epoch the shares of all ranks cover every sample exactly once.
 
-    uniform              equal parts
+    uniform              equal parts; where workers have unlike batches, parts in proportion to these
     fractions:A,B,...    parts in proportion to one weight a rank; zero gets nothing
     speed                parts in proportion to 1 / seconds per step, so that unlike workers finish an epoch together
     file:PATH            MXNet-G's `data_sharding` file: one line `start end` a rank, in 0..1
@@ -148,10 +148,12 @@ def make_partition(
     labels: np.ndarray | None = None,
     seed: int = 0,
     seconds_per_step: Sequence[float] = (),
+    batches: Sequence[int] = (),
 ) -> PartitionPlan:
     """Divides `n` samples among `workers` ranks, as `text` says.
 
-    labels: int [n], for class and dirichlet. seconds_per_step: one positive number a rank, for speed. Raises
+    labels: int [n], for class and dirichlet. seconds_per_step: one positive number a rank, for speed. batches:
+    samples of a mini-batch of each rank, for uniform; empty where all are alike. Raises
     ConfigError for a bad text, what it needs and was not given, or fewer samples than workers.
     """
     recipe = parse_partition(text)
@@ -174,7 +176,7 @@ def make_partition(
             seconds = _one_each("partition 'speed'", "measured seconds per step", _measured(seconds_per_step), workers)
             weights = seconds.min() / seconds  # not 1 / seconds, which may overflow
         case _:
-            weights = np.ones(workers)
+            weights = np.asarray(batches, np.float64) if batches else np.ones(workers)
     return _redrawn(weights, np.arange(workers), n, seed)
 
 

@@ -8,6 +8,7 @@ PACELINE_TOKEN_FILE   file with the run's token, readable by its owner only
 PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
 PACELINE_SLOT         number of this worker among those of its host; by it `auto` finds a GPU
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
+PACELINE_BATCH_LIMIT  samples of this worker's largest batch; 0 for any
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
@@ -67,6 +68,7 @@ _IDENTITY = (
     "device",
     "slot",
     "step_seconds",
+    "batch_limit",
     "bind",
     "credentials",
     "incarnation",

@@ -68,6 +68,8 @@ def fit(values: dict[str, Any], placement: Placement, bind: str) -> None:
         cluster["device"] = ",".join(placement.device_of(rank) for rank in ranks)
     if "ranks" not in cluster and any(host.worker for host in placement.hosts):
         cluster["ranks"] = ",".join(str(placement.ranks_of(rank)) for rank in ranks)
+    if "batch_limits" not in cluster and any(placement.batch_limits()):
+        cluster["batch_limits"] = list(placement.batch_limits())
     on = [placement.hosts[host] for host in placement.workers]
     values.update(with_ranks(values, {"hosts": [host.name for host in on], "labels": [host.group for host in on]}))
     for name in names() if placement.groups() else ():

@@ -3,13 +3,14 @@
     # name or address, the port of its sshd, then what there is to say
     gpu1            slots=2 gpus=0,1 group=fast speed=4
     gpu2:2222       slots=2 gpus=0,1 group=fast speed=4 user=ada python=/opt/paceline/bin/python
-    gpu3            gpus=0-3 worker=node
+    gpu3            gpus=0-3 worker=node batch=96
     [fd00::7]       group=slow address=fd00:1::7
     store           role=server
 
     slots     workers that the host takes (1)
     gpus      of which devices: one a worker, in turn; without it a worker takes the GPU of its number, or the CPU
     worker    node: all GPUs of the line are those of one worker, a process each (paceline.join(group=...))
+    batch     samples of the largest batch of each worker there, as its memory bounds it (any)
     group     a name; workers of hosts with one name are a group of gsp, tiers and halos
     speed     compared with the others (1); servers are put on fast hosts first
     role      worker, server or both (both)
@@ -47,6 +48,7 @@ class HostEntry:
     slots: int = 0
     gpus: tuple[int, ...] = ()
     worker: str = ""
+    batch: int = 0
     group: str = ""
     speed: float = 1.0
     role: str = "both"
@@ -129,8 +131,8 @@ def _where(text: str) -> tuple[str, int]:
     return name, port
 
 
-def _slots(text: str) -> int:
-    """Returns how many workers a host takes. Raises ValueError."""
+def _number(text: str) -> int:
+    """Returns how many workers a host takes, or samples a batch. Raises ValueError."""
     if not text.isdecimal() or not 1 <= int(text) <= 10_000:
         raise ValueError("a whole number from 1 to 10000")
     return int(text)
@@ -185,9 +187,10 @@ def _address(text: str) -> str:
 
 
 _READ: dict[str, Callable[[str], Any]] = {
-    "slots": _slots,
+    "slots": _number,
     "gpus": _gpus,
     "worker": _worker,
+    "batch": _number,
     "group": _word,
     "speed": _speed,
     "role": _role,

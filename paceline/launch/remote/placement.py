@@ -59,6 +59,10 @@ class Placement:
         host = self.hosts[self.workers[rank]]
         return len(host.gpus) if host.worker else 1
 
+    def batch_limits(self) -> tuple[int, ...]:
+        """Returns the largest batch of each worker, by rank; 0 where its host has none."""
+        return tuple(self.hosts[host].batch for host in self.workers)
+
     def groups(self) -> str:
         """Returns ranks by group, as GSP takes them: `0,1;2,3`; "" where no host has a group."""
         names = [self.hosts[host].group or self.hosts[host].name for host in self.workers]

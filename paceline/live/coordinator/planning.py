@@ -34,11 +34,15 @@ class RunChoices:
     make_role          makes the coordinator's role
     lay_out            says which server holds what, and why
     choose_allreduce   says who carries means
+    check              raises ConfigError for a plan that the scheme cannot follow
+    batch_limits       of all workers, as the configuration has them, for those that may join later
     """
 
     make_role: Callable[[control.Plan, RoleContext], Role]
     lay_out: LayOut
     choose_allreduce: ChooseAllreduce
+    check: Callable[[control.Plan], None] = lambda plan: None
+    batch_limits: tuple[int, ...] = ()
 
 
 def transport_of(ways: Collection[str]) -> str:
@@ -72,7 +76,9 @@ class LivePlanner:
         self._choices, self._rules, self._workers, self._note = choices, rules, workers, note
 
     def plan(self, request: PlanRequest) -> control.Plan:
-        return make_plan(request, self._choices, self._rules.stop)
+        plan = make_plan(request, self._choices, self._rules.stop)
+        self._choices.check(plan)
+        return plan
 
     def role(self, plan: control.Plan) -> Role:
         return self._choices.make_role(plan, role_context(plan, self._workers, self._rules.seed, self._note))
@@ -90,6 +96,8 @@ def make_plan(request: PlanRequest, choices: RunChoices, stop: StopRule) -> cont
             raise ConfigError(other)
     seconds = [answer.seconds_per_step for answer in ready]
     seconds += [statistics.median(seconds)] * not_started
+    known = choices.batch_limits or (0,) * (len(ready) + not_started)
+    limits = (*(answer.batch_limit for answer in ready), *known[len(ready) :])
     layout, why = choices.lay_out(ready, servers)
     mean = choices.choose_allreduce(ready, workers, len(servers))
     ways = {way for answer in ready for way in answer.ways}
@@ -113,6 +121,7 @@ def make_plan(request: PlanRequest, choices: RunChoices, stop: StopRule) -> cont
         samples=stop.samples or 0,
         epochs=stop.epochs or 0.0,
         resumed=stop.behind > 0,
+        batch_limits=limits if any(limits) else (),
         contribution=stop.contribution,
         epoch_samples=stop.epoch_samples,
     )
@@ -128,6 +137,7 @@ def role_context(plan: control.Plan, workers: int, seed: int, note: Callable[[Re
         seed=seed,
         seconds_per_step=plan.seconds_per_step,
         most_samples=plan.contribution,
+        batch_limits=plan.batch_limits,
         note=note,
         hosts=plan.hosts,
     )

@@ -24,7 +24,7 @@ PARTS_MAX = 10_000
 """Parts of one message. It bounds what a receiver keeps: 1.28 million parties."""
 CUT_FIELDS: dict[type, tuple[str, ...]] = {
     control.Roster: ("addresses", "hosts", "incarnations", "gone", "lost", "joining"),
-    control.Plan: ("seconds_per_step", "devices", "hosts", "tensors"),
+    control.Plan: ("seconds_per_step", "devices", "hosts", "tensors", "batch_limits"),
 }
 
 

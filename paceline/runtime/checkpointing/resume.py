@@ -72,13 +72,14 @@ def worker_files(
 
 def identity(config: Config, optimizer: str = "") -> dict[str, Any]:
     """Returns what must be the same for a run to go on where it was; `optimizer`: that of a loop of one's own."""
+    limits = () if optimizer else config.batch_limits()  # those of a loop may be its own, as its batches are
     return {
         "scheme": config.run.scheme,
         "parameters": config.scheme().parameters(),
         "seed": config.run.seed,
         "workers": config.cluster.workers,
         "servers": config.cluster.servers > 0,
-        "data": [config.data.name, config.data.samples, config.data.partition, config.data.batch_size],
+        "data": [config.data.name, config.data.samples, config.data.partition, config.data.batch_size, *limits],
         "optimizer": optimizer or config.optimizer.name,
         "dropout": config.model.dropout,
         "robust": [config.robust_policy().rule, config.robust_policy().f],
@@ -151,7 +152,7 @@ class ResumePoint:
     def batches(self) -> int:
         """Returns the mini-batches of each worker so far, where nobody remembers its own: an even share of all
         samples."""
-        return self.samples // (self.config.cluster.workers * self.config.data.batch_size)
+        return self.samples // self.config.batches_of_all()
 
     @property
     def tables(self) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from paceline.core.role import Role
 from paceline.core.samples.batch_cut import batch_of
+from paceline.core.samples.batch_limits import bounded
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.scheme import Scheme
 from paceline.core.trace import ARRIVALS, MemberChange
@@ -56,12 +57,21 @@ class Counted:
     """Counts for all workers; it is the `Limit` of a simulation. `spent`: ranks that have no samples left to train."""
 
     def __init__(
-        self, scheme: Scheme, role: Callable[[int], Role], meters: Meters, *, limit: int, batch_size: int
+        self,
+        scheme: Scheme,
+        role: Callable[[int], Role],
+        meters: Meters,
+        *,
+        limit: int,
+        batch_size: int,
+        batch_limits: tuple[int, ...] = (),
     ) -> None:
-        """`limit`: samples after which the run ends, 0 for never; `batch_size`: the workers' own."""
+        """`limit`: samples after which the run ends, 0 for never; `batch_size`: the workers' own; `batch_limits`: their
+        largest ones, by rank."""
         ranks = range(len(meters.of))
         self.spent: set[int] = set()
-        self._meters, self._batch_size, self._limit = meters, batch_size, limit
+        self._meters, self._limit, self.batch_limits = meters, limit, batch_limits
+        self._own = [bounded(batch_size, largest) for largest in batch_limits or [0] * len(ranks)]
         self._shares: SharesOfRun | None = None
         self._here = set(ranks)
         self._under_way = [0] * len(ranks)
@@ -114,7 +124,7 @@ class Counted:
 
     def done(self, rank: int) -> bool:
         """Returns True if worker `rank` has no samples left for the work that it is about to begin."""
-        if self._allowances and not self._allowances[rank].size(self._batch_size, begins=True):
+        if self._allowances and not self._allowances[rank].size(self._own[rank], begins=True):
             self.spent.add(rank)
             return True
         return False
@@ -133,8 +143,9 @@ class Counted:
             self._under_way[rank] = self._steps[rank] = 0
         if not self._allowances:
             return wanted
-        size = self._allowances[rank].size(wanted or self._batch_size, begins=begins)
-        return size if wanted or size < self._batch_size else None
+        own = self._own[rank]
+        size = self._allowances[rank].size(wanted or own, begins=begins)
+        return size if wanted or size < own else None
 
     def trained(self, rank: int, samples: int) -> None:
         """Counts a mini-batch of worker `rank`."""

@@ -23,11 +23,15 @@ class SimulatedSampleLeases:
     """Holds the leases of all workers. `turn`: rank of the worker that asks next, and how many samples it needs."""
 
     def __init__(
-        self, leases: Leases, batch_size: int, now: Callable[[], float], recorded: Callable[[Leased], None]
+        self,
+        leases: Leases,
+        batch_of: Callable[[int], int],
+        now: Callable[[], float],
+        recorded: Callable[[Leased], None],
     ) -> None:
-        """`now` returns virtual seconds; `recorded` is called with the account of the samples at the end of each
-        epoch."""
-        self._leases, self._batch_size, self._now, self._recorded = leases, batch_size, now, recorded
+        """`batch_of` returns the own batch of a worker, by rank, and `now` virtual seconds. `recorded` is called with
+        the account of the samples at the end of each epoch."""
+        self._leases, self._batch_of, self._now, self._recorded = leases, batch_of, now, recorded
         self._at_hand: dict[int, Piece] = {}  # by rank: what is left of its lease
         self.turn = (0, 1)
 
@@ -54,7 +58,7 @@ class SimulatedSampleLeases:
 
         It has `size` samples, or, without one, as many as one lease still has, up to the batch size.
         """
-        left, pieces = size or self._batch_size, []
+        left, pieces = size or self._batch_of(rank), []
         while left:
             self.turn = rank, left
             epoch, start, stop = self.next()

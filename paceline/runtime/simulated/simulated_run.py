@@ -22,6 +22,7 @@ from paceline.core.coordination.control_messages import Progress
 from paceline.core.coordination.lifecycle import TARGET_REACHED
 from paceline.core.errors import ConfigError, PacelineError
 from paceline.core.paramserver.gradient_check import SliceGradientCheck
+from paceline.core.samples.batch_limits import own_batches
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.sharding import lay_out, tensors_by_slice
 from paceline.core.trace import Ended, Evaluated, LostWork, MemberChange, Record
@@ -436,7 +437,7 @@ class VirtualRun:
         self._w0: Any = CountedGhost(length, PassCounter()) if setting.cluster.shares_cores else Ghost(length)
         # More workers than samples cannot share them; how long a step takes does not depend on that.
         shared = setting.at_hand and workers <= len(self._splits.train) and not self._lending
-        batches = self._lending or Sizes(self._shares() if shared else None, config.data.batch_size)
+        batches = self._lending or Sizes(self._shares() if shared else None, config.batch_of)
         step_s = self._setting.cluster.step_s
         return Ghosts(
             step_s,
@@ -483,6 +484,7 @@ class VirtualRun:
             self._meters,
             limit=0 if self._lending else self._samples_max,
             batch_size=self._config.data.batch_size,
+            batch_limits=self._config.batch_limits(),
         )
 
     def _make_lending(self) -> SimulatedSampleLeases | None:
@@ -492,20 +494,23 @@ class VirtualRun:
             return None
         workers = self._setting.cluster.workers
         leases = Leases(samples, partition.lease_size(samples, workers, self._config.data.batch_size))
-        return SimulatedSampleLeases(leases, self._config.data.batch_size, lambda: self.simulation.now, self._note)
+        return SimulatedSampleLeases(leases, self._config.batch_of, lambda: self.simulation.now, self._note)
 
     def _streams(self) -> list[BatchStream]:
         """Returns the mini-batches of each worker, by rank."""
-        data, size, ranks = self._splits.train, self._config.data.batch_size, range(self._setting.cluster.workers)
+        data, size_of, ranks = self._splits.train, self._config.batch_of, range(self._setting.cluster.workers)
         if self._lending:
             orders: dict[int, Indices] = {}
-            return [Dealt(data, self._lending, rank, size, seed=self._recipe.seed, orders=orders) for rank in ranks]
+            return [
+                Dealt(data, self._lending, rank, size_of(rank), seed=self._recipe.seed, orders=orders) for rank in ranks
+            ]
         shares = self._shares()
-        return self._counted.shared([Batches(data, shares, rank, size) for rank in ranks], len(data))
+        return self._counted.shared([Batches(data, shares, rank, size_of(rank)) for rank in ranks], len(data))
 
     def _shares(self) -> PartitionPlan:
         """Returns which worker has which samples."""
-        train, seconds = self._splits.train, self._setting.cluster.seconds_per_step()
+        train, seconds, config = self._splits.train, self._setting.cluster.seconds_per_step(), self._config
+        batches = own_batches(config.data.batch_size, config.batch_limits())
         return make_partition(
-            self._config.data.partition, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds
+            config.data.partition, len(train), len(seconds), train.y.numpy(), self._recipe.seed, seconds, batches
         )

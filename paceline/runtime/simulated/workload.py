@@ -93,9 +93,9 @@ class MiniBatches(Protocol):
 class Sizes:
     """Tells the sizes of mini-batches where each worker has a fixed part of the data."""
 
-    def __init__(self, shares: PartitionPlan | None, batch_size: int) -> None:
-        """Prepares the sizes for these parts; with None every mini-batch is full."""
-        self._shares, self._batch_size = shares, batch_size
+    def __init__(self, shares: PartitionPlan | None, batch_of: Callable[[int], int]) -> None:
+        """Prepares the sizes for these parts; with None every mini-batch is full. `batch_of`: of a worker, by rank."""
+        self._shares, self._batch_of = shares, batch_of
         self._left: dict[int, int] = {}
 
     def mini_batch(self, rank: int, size: int | None) -> tuple[int, Data]:
@@ -104,10 +104,10 @@ class Sizes:
         The last one of an epoch is smaller where the batch does not divide the share.
         """
         if self._shares is None:
-            return size or self._batch_size, ()
+            return size or self._batch_of(rank), ()
         share = self._shares.size(rank)
         left = self._left.get(rank) or share
-        taken = size or min(self._batch_size, left)
+        taken = size or min(self._batch_of(rank), left)
         self._left[rank] = (left - taken) % max(1, share)  # what an epoch lacks comes from the next one
         return taken, ()
 

@@ -110,3 +110,9 @@ def coordinator_role(plan: Plan, place: RoleContext) -> Role:
     recipe = Recipe.from_json(plan.optimizer)
     scheme = recipe.make_scheme()
     return (scheme.Coordinator if scheme.Coordinator and not recipe.store else Role)(scheme, place)
+
+
+def check_batch_limits(plan: Plan) -> None:
+    """Raises ConfigError where the planned scheme cannot keep to the largest batches of the workers."""
+    if plan.batch_limits:
+        Recipe.from_json(plan.optimizer).make_scheme().check_batch_limits(plan.batch_limits)

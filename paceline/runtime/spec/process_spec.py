@@ -46,6 +46,7 @@ class ProcessSpec:
         slot           number among the workers of its host, to find its GPU where none is named; -1: all are on one
         neighbours     ranks of the workers of its host, in the order of their slots; empty: all are on one
         step_seconds   emulation: a step lasts at least that long; 0 for as fast as it goes
+        batch_limit    samples of the largest batch of this worker; 0 for any
         bind           the address to listen on
         credentials    the folder with this party's key, if connections are under TLS
         store_secrets  what is needed to write to --store
@@ -65,6 +66,7 @@ class ProcessSpec:
     slot: int = -1
     neighbours: tuple[int, ...] = ()
     step_seconds: float = 0.0
+    batch_limit: int = 0
     bind: str = "127.0.0.1"
     credentials: str = ""
     store_secrets: StoreSecrets = NO_SECRETS
@@ -209,6 +211,7 @@ def make_specs(
             folder=folder,
             device="cpu" if rank is None else config.device_of(rank),
             step_seconds=0.0 if rank is None else cluster.step_ms / 1000 * config.slowdown_of(rank),
+            batch_limit=0 if rank is None else config.batch_limit_of(rank),
             bind=cluster.bind,
             credentials=credentials,
             resume=resume,

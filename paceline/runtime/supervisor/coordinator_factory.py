@@ -18,7 +18,7 @@ from paceline.live.node.node import Node
 from paceline.live.protocol.transport import Transport
 from paceline.runtime.collectives.choice import choose_allreduce
 from paceline.runtime.spec.coordinator_setup import CoordinatorSetup
-from paceline.runtime.spec.job_spec import coordinator_role
+from paceline.runtime.spec.job_spec import check_batch_limits, coordinator_role
 from paceline.runtime.spec.shard_layout import lay_out
 
 
@@ -40,6 +40,8 @@ def make_coordinator(
             choose_allreduce, wanted="servers" if not_started else cluster.allreduce, secured=cluster.secured
         ),
         lay_out=functools.partial(lay_out, shards=cluster.shards, slice_mb=cluster.slice_mb),
+        check=check_batch_limits,
+        batch_limits=config.batch_limits(),
     )
     rules = RunRules(
         stop=StopRule(

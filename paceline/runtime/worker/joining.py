@@ -157,7 +157,7 @@ def _joined(
     plan, behind = _at_one_moment(spec, session, lifecycle, model, measure, behind)
     _say_what_is_not_kept(spec, session, optimizer)
     clock = _clock(session, recipe, plan, counts, behind.samples, model.partial.once)
-    sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock))
+    sizes = BatchSizes(model.work, clock, plan.samples, _allowance(session, spec, plan, clock), spec.batch_limit)
     _report_waits(session)
     run = JoinedRun(spec, session, recipe, plan, model.device, session.expect(control.Go).steps)
     behind = _remember(run, behind, capture, positions, flat)

@@ -111,6 +111,7 @@ class WorkerLifecycle:
             tensors=self._flat.tensors if self._recipe.optimizer.needs_tensors else (),
             ways=session.ways(),
             layout=packed(self._flat.described()),
+            batch_limit=spec.batch_limit,
         )
         session.tell(ready)
         plan = session.expect(control.Plan)

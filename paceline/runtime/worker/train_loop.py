@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from paceline.config import Config
 from paceline.core.errors import ConfigError
+from paceline.core.samples.batch_limits import bounded
 from paceline.engine import data, models
 from paceline.engine.accelerators import wait_for_all
 from paceline.engine.data.dataset import WAY_OUT, Dataset, Splits, shown
@@ -137,7 +138,8 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)
     model.to(spec.device)
-    x, y = splits.train.first(config.data.batch_size)
+    trial_size = bounded(config.data.batch_size, spec.batch_limit)
+    x, y = splits.train.first(trial_size)
     x, y = x.to(spec.device), y.to(spec.device)
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
@@ -152,7 +154,12 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
 
     recipe = recipe_of(config, len(splits.train))
     behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))
-    with Pace(model, recipe, spec, session, measure=lambda: measured_step(trial, model), behind=behind) as pace:
+
+    def measure() -> float:
+        """Returns the seconds of a step of --batch-size samples, also where this worker's batches are smaller."""
+        return measured_step(trial, model) * (config.data.batch_size / trial_size)
+
+    with Pace(model, recipe, spec, session, measure=measure, behind=behind) as pace:
         if behind.memories is None:
             seed_generators(config.run.seed, rank, spec.incarnation)
         for x_batch, y_batch in pace.batches(

@@ -37,7 +37,10 @@ class Workload(Protocol):
 
 
 class Limit(Protocol):
-    """Limits how much the workers of a run train."""
+    """Limits how much the workers of a run train. `batch_limits`: their largest batches, by rank, 0 for any; () where
+    nobody has one."""
+
+    batch_limits: tuple[int, ...]
 
     def done(self, rank: int) -> bool:
         """Returns True if worker `rank` has no more work; it leaves when it would begin some."""

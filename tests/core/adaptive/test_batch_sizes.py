@@ -22,21 +22,31 @@ def test_all_is_dealt_out_within_the_bounds_wherever_they_allow(
     v: dict[int, float], total: int, low: int, more: int
 ) -> None:
     high = low + more
-    sizes = apportion(total, v, low, high)
+    sizes = apportion(total, v, low, dict.fromkeys(v, high))
     assert sizes.keys() == v.keys()
     assert all(low <= size <= high for size in sizes.values())
     assert sum(sizes.values()) == max(low * len(v), min(total, high * len(v)))
+
+
+@given(speeds, st.integers(1, 500), st.integers(1, 20), st.data())
+def test_bounds_are_each_workers_own(v: dict[int, float], total: int, low: int, data: st.DataObject) -> None:
+    high = {rank: data.draw(st.integers(1, 200)) for rank in v if data.draw(st.booleans())}
+    sizes = apportion(total, v, low, high)
+    least = {rank: min(low, high.get(rank, low)) for rank in v}
+    assert all(least[rank] <= size <= high.get(rank, size) for rank, size in sizes.items())
+    most = sum(high.values()) if high.keys() == v.keys() else total
+    assert sum(sizes.values()) == max(sum(least.values()), min(total, most))
 
 
 @given(st.lists(st.floats(0.5, 4), min_size=1, max_size=3).map(lambda v: dict(enumerate(v))), st.integers(3, 9))
 def test_no_other_whole_numbers_are_done_sooner(v: dict[int, float], total: int) -> None:
     others = itertools.product(range(1, total + 1), repeat=len(v))
     best = min(seconds(dict(enumerate(sizes)), v) for sizes in others if sum(sizes) == total)
-    assert seconds(apportion(total, v, 1, total), v) <= best * (1 + 1e-9)
+    assert seconds(apportion(total, v, 1, {}), v) <= best * (1 + 1e-9)
 
 
 def balance(total: int, *, hysteresis: float = 0.1, measured: tuple[float, ...] = (), high: int = 0) -> Balance:
-    return Balance(Estimates(range(2)), measured, total, 1, high, hysteresis)
+    return Balance(Estimates(range(2)), measured, total, 1, dict.fromkeys(range(2), high) if high else {}, hysteresis)
 
 
 def settle(b: Balance, *v: float) -> list[tuple[int, int, str]]:

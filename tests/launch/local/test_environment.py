@@ -33,6 +33,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     others=st.integers(0, 100),
     servers=st.integers(0, 9),
     step_seconds=st.floats(0, 10),
+    batch_limit=st.integers(0, 99),
     transport=st.sampled_from(["auto", "shm", "tcp"]),
     allreduce=st.sampled_from(CARRIERS),
     device=st.sampled_from(["auto", "cpu", "cuda:3"]),
@@ -43,6 +44,7 @@ def test_a_seat_comes_back_as_it_was(
     others: int,
     servers: int,
     step_seconds: float,
+    batch_limit: int,
     transport: str,
     allreduce: str,
     device: str,
@@ -57,6 +59,7 @@ def test_a_seat_comes_back_as_it_was(
         token=TOKEN,
         device=device,
         step_seconds=step_seconds,
+        batch_limit=batch_limit,
         config=Config(cluster=ClusterSettings(transport=transport, allreduce=allreduce)),
     )
     assert spec_from(environment_of(spec, token)) == spec

@@ -66,6 +66,15 @@ def test_a_node_becomes_a_worker_of_several_processes(tmp_path: Path) -> None:
     assert values["cluster"] == {"bind": "10.0.0.1", "device": "cuda:0+1,cuda:4", "ranks": "2,1"}
 
 
+@pytest.mark.parametrize(("said", "limits"), [({}, [96, 96, 0]), ({"batch_limits": [8]}, [8])])
+def test_largest_batches_of_the_file_are_those_of_each_worker(
+    said: dict[str, Any], limits: list[int], tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"cluster": dict(said)}
+    fit(values, placed("a slots=2 batch=96\nb slots=1", tmp_path, workers=3), "10.0.0.1")
+    assert values["cluster"] == {"bind": "10.0.0.1", "batch_limits": limits}
+
+
 @pytest.mark.parametrize("written", [{"groups": "0,1"}, {"labels": "fast,slow"}])
 def test_what_the_user_says_stays(written: dict[str, str], tmp_path: Path) -> None:
     values: dict[str, Any] = {"cluster": {"device": "cpu"}, "gsp": dict(written)}

@@ -11,13 +11,13 @@ from paceline.launch.remote.hostfile import HostEntry, parse_hosts, slots_of
 def test_a_line_says_where_a_host_is_and_what_it_is_good_for() -> None:
     text = """
     # the fast ones
-    gpu1 slots=2 gpus=0,1 group=a speed=1.5   # two cards
+    gpu1 slots=2 gpus=0,1 batch=96 group=a speed=1.5   # two cards
     gpu2:2222 user=ada python=/opt/p/bin/python role=worker
     [fd00::7]:22 address=10.0.0.7 folder=~/work
     fd00::8
     """
     assert parse_hosts(text) == (
-        HostEntry(name="gpu1", slots=2, gpus=(0, 1), group="a", speed=1.5),
+        HostEntry(name="gpu1", slots=2, gpus=(0, 1), batch=96, group="a", speed=1.5),
         HostEntry(name="gpu2", port=2222, user="ada", python="/opt/p/bin/python", role="worker"),
         HostEntry(name="fd00::7", port=22, address="10.0.0.7", folder="~/work"),
         HostEntry(name="fd00::8"),
@@ -43,6 +43,7 @@ def test_a_repeated_bare_line_is_one_more_worker_as_in_mxnet() -> None:
         ("", "names no host"),
         ("# nobody\n", "names no host"),
         ("a\nb slots=0", "line 2: slots=0: a whole number"),
+        ("a batch=x", "line 1: batch=x: a whole number"),
         ("a slot=2", "line 1: unknown 'slot=2'; did you mean 'slots'"),
         ("a two", "write settings as key=value"),
         ("a gpus=0;1", "gpus=0;1: numbers of GPUs"),

@@ -56,6 +56,21 @@ def test_with_unequal_batches_it_is_the_mean_weighted_by_samples(processes: Runn
     check(processes, out, workers=3, data=shares, optimizer=OPTIMIZERS["nesterov"], **FABRICS[fabric])
 
 
+@pytest.mark.parametrize("fabric", FABRICS)
+def test_with_largest_batches_of_their_own_workers_have_shares_to_match(
+    threads: Runner, out: Path, fabric: str
+) -> None:
+    """After 8 steps each has gone through its share of 1437 samples: 862, 288 and 287."""
+    own = {"workers": 3, "data": {"batch_size": 108}, "optimizer": OPTIMIZERS["nesterov"], **FABRICS[fabric]}
+    cluster = {**own.pop("cluster", {}), "batch_limits": [0, 36, 36]}
+    config = config_for(out, steps=STEPS, cluster=cluster, **own)
+    summary = threads(config)
+    samples = [worker.samples for worker in summary.workers]
+    assert samples[0] > 2.9 * samples[1]
+    assert [worker.steps for worker in summary.workers] == [STEPS] * 3
+    assert_same(saved(config), one_process(config, STEPS))
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_with_every_optimizer_in_process(threads: Runner, out: Path, optimizer: str) -> None:
     check(threads, out, servers=2, optimizer=OPTIMIZERS[optimizer])

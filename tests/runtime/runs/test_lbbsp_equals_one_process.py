@@ -66,3 +66,21 @@ def test_with_batches_that_follow_the_speeds_it_is_one_process(runner: Runner, o
     fast, _, slow = map(sum, zip(*rounds, strict=True))  # a single round may follow a stall
     assert fast > slow
     assert_same(saved(config), one_process(config, rounds))
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_no_batch_is_larger_than_its_workers_largest_and_the_global_batch_stays(
+    threads: Runner, out: Path, servers: int
+) -> None:
+    """The fast worker would have three quarters of the samples, and may have 20."""
+    config = config_for(
+        out,
+        steps=STEPS,
+        scheme="lbbsp",
+        servers=servers,
+        lbbsp={"global_batch": 48, "hysteresis": 0.0},
+        cluster={"slowdown": [1, 3], "step_ms": 10, "batch_limits": [20, 0]},
+        data={"batch_size": 24},
+    )
+    threads(config)
+    assert sizes_of(out, 2) == [[20, 28]] * STEPS

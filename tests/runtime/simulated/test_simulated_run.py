@@ -17,6 +17,7 @@ from paceline.runtime.simulated.setup import SimulationSetup
 from paceline.runtime.simulated.simulated_run import VirtualRun
 from paceline.sim import Cluster, load
 from paceline.sim.cluster.model import Device, Fault, Host, NetworkSpec, Spot
+from tests.runtime.one_process import assert_same, one_process, saved
 from tests.runtime.simulated.virtual_runs import run, setting
 
 FAST = NetworkSpec(latency_s=1e-4, bandwidth_gbps=10.0)
@@ -151,3 +152,34 @@ def test_the_last_exchange_counts(scheme: str, stop: dict[str, Any]) -> None:
     summary = run(scheme, timing_only=True, stop={"epochs": 0.0, **stop}, **more)
     tau = 4 if scheme == "localsgd" else 1
     assert [w.exchanges for w in summary.workers] == [-(-w.steps // tau) for w in summary.workers]
+
+
+@pytest.mark.parametrize("scheme", ["bsp", "lbbsp", "asp", "esync", "tiers"])
+def test_no_virtual_worker_has_a_batch_that_is_larger_than_its_largest(scheme: str, tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    words = {"on": {"batch_limits": [96, 0, 32]}, "data": {"batch_size": 96}, "stop": {"epochs": 2}}
+    summary = VirtualRun(setting(scheme, out=out, **words), Silent()).run()
+    spans = [r for r in read_trace(tmp_path / "run" / "trace.jsonl") if isinstance(r, Span) and r.steps]
+    spans = [r for r in spans if r.activity == "computing"]
+    assert max(r.samples / r.steps for r in spans if r.rank == 2) == 32
+    assert max(r.samples / r.steps for r in spans if r.rank == 0) <= 96
+    assert summary.samples == 2 * 1437
+    timing = run(scheme, timing_only=True, **words)
+    assert (timing.samples, timing.seconds) == (summary.samples, pytest.approx(summary.seconds, rel=1e-12))
+
+
+def test_a_batch_to_match_its_speed_leaves_no_worker_waiting() -> None:
+    """Speeds 1, 1/2 and 1/4: under bsp the fast ones would wait for half and three quarters of the time."""
+    words = {"data": {"batch_size": 96}, "stop": {"epochs": 4}}
+    alike = run("bsp", timing_only=True, **words)
+    unlike = run("bsp", timing_only=True, on={"batch_limits": [0, 48, 24]}, **words)
+    assert unlike.seconds < 0.6 * alike.seconds
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+def test_with_largest_batches_it_is_one_process_as_a_live_run_is(servers: int, tmp_path: Path) -> None:
+    sections = {"on": {"workers": 3, "servers": servers, "slowdown": [], "batch_limits": [0, 36, 36]}}
+    sections |= {"data": {"batch_size": 108}, "stop": {"epochs": 0, "steps": 12}}
+    set_up = setting("bsp", out=str(tmp_path / "run"), **sections)
+    VirtualRun(set_up, Silent()).run()
+    assert_same(saved(set_up.config), one_process(set_up.config, 12))

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 
 from paceline.config.validation import check_queue
 from paceline.core.errors import ConfigError, PeerLost
+from paceline.core.samples.batch_limits import own_batches, sum_of_batches
 from paceline.engine.data.batches import Batches, MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.dealt_batches import DealtBatches
@@ -221,7 +222,8 @@ class BatchFeed:
         Raises ConfigError if there are none.
         """
         sharers = 1 if self._is_dynamic(partition) else self._run.plan.workers
-        kept = samples - samples % (batch_size * sharers)
+        limits = self._run.plan.batch_limits if sharers > 1 else ()
+        kept = samples - samples % sum_of_batches(batch_size, limits, sharers)
         if not kept:
             raise ConfigError(
                 f"drop_last: {samples} samples are no batch of {batch_size} for each of {sharers} workers; give a "
@@ -239,12 +241,12 @@ class BatchFeed:
         if id(shard) not in self._streams:
             self._streams[id(shard)] = shard
             self._resume(shard, batch_size or 1)
-        allowance = self._sizes.allowance
+        allowance, own = self._sizes.allowance, batch_size and self._sizes.bounded(batch_size)
         count = settings.samples_of or (samples_in if batch_size is None else None)
         passes, part = whole_epochs(epochs), self.pass_of.begin(0, batch_size, epochs)
         for _ in itertools.count() if passes is None else range(passes):
             batches = 0
-            for batch, items in ShardBatches(shard, batch_size, settings):
+            for batch, items in ShardBatches(shard, own, settings):
                 batches += 1
                 samples = count(batch) if count else items
                 if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
@@ -333,10 +335,11 @@ class BatchFeed:
         further batch."""
         if self._end.over:
             return None
-        size = self._sizes.by_scheme or batch_size
+        own = self._sizes.bounded(batch_size)
+        size = self._sizes.by_scheme or own
         if dealer is not None:
             size = dealer.size(size, begins=True)
-        whole = bool(self._sizes.by_scheme) or size != batch_size
+        whole = bool(self._sizes.by_scheme) or size != own
         indices = stream.indices(size, whole=whole) if size else None
         if indices is not None:
             lengths.append(len(indices))
@@ -417,11 +420,20 @@ class BatchFeed:
             return self._leased(data, batch_size, partition)
         workers, labels = run.plan.workers, data.y.cpu().numpy() if isinstance(data, Dataset) else None
         samples = len(data if order is None else order)
-        cutter = make_partition(partition, samples, workers, labels, run.recipe.seed, run.plan.seconds_per_step)
+        cutter = make_partition(
+            partition,
+            samples,
+            workers,
+            labels,
+            run.recipe.seed,
+            run.plan.seconds_per_step,
+            own_batches(batch_size, run.plan.batch_limits),
+        )
         cutter = cutter if order is None else SampledPlan(cutter, order)
-        stream = Batches(data, cutter, run.rank, batch_size, device=run.device)
+        own = self._sizes.bounded(batch_size)
+        stream = Batches(data, cutter, run.rank, own, device=run.device)
         self._allowances[id(stream)] = self._bound(samples)
-        self._guard.asks_for(batch_size, stream.share_size, samples / workers)
+        self._guard.asks_for(own, stream.share_size, samples / workers)
         return stream
 
     def _bound(self, samples: int) -> Allowance | None:
@@ -500,7 +512,8 @@ class BatchFeed:
         if not self._streams and self._behind.is_known:  # an account that lacks the first samples is none
             self._leases.dealer = dealer
         drawn = order.of if order else functools.partial(epoch_order, samples, run.recipe.seed)
-        stream = DealtBatches(data, dealer, batch_size, order=drawn, device=run.device)
+        own = self._sizes.bounded(batch_size)
+        stream = DealtBatches(data, dealer, own, order=drawn, device=run.device)
         self._allowances[id(stream)] = dealer
         return stream
 
@@ -513,7 +526,8 @@ class BatchFeed:
             raise ConfigError(f"partition {partition!r}: another data set of this loop is one; give this uniform")
         size = parse_partition(partition).lease_size(len(data), run.plan.workers, batch_size)
         lender = LeaseClient(run.session, len(data), size, run.spec.timeout_s)
-        stream = self._leases.stream = LeasedBatches(data, lender, batch_size, seed=recipe.seed, device=run.device)
+        own = self._sizes.bounded(batch_size)
+        stream = self._leases.stream = LeasedBatches(data, lender, own, seed=recipe.seed, device=run.device)
         self._allowances[id(stream)] = None  # the coordinator counts what has been applied
         return stream
 
@@ -533,7 +547,7 @@ class BatchFeed:
             self._positions.corrected(stream.samples)
         elif behind.batches:
             if isinstance(stream, StreamShard):
-                stream.go_on(behind.batches * batch_size)
+                stream.go_on(behind.batches * self._sizes.bounded(batch_size))
             else:
                 stream.skip(behind.batches)
             self._positions.corrected(stream.samples)

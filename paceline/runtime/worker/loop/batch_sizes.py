@@ -1,7 +1,8 @@
-"""Decides how large a worker's next mini-batch is: by the loop, by the scheme, and by what may still be trained."""
+"""Decides how large a worker's next mini-batch is: by loop or scheme, its largest batch, what may still be trained."""
 
 from __future__ import annotations
 
+from paceline.core.samples.batch_limits import bounded
 from paceline.runtime.worker.loop.sample_counts import Allowance, Clock
 from paceline.runtime.worker.steps.local_work import LocalWork
 
@@ -12,10 +13,14 @@ class BatchSizes:
     clock      counts the samples of all workers
     limit      samples that all train together; 0 where nobody has said
     allowance  says how many of them are this worker's
+    largest    batch of this worker, in samples; 0 for any
     """
 
-    def __init__(self, work: LocalWork, clock: Clock, limit: int, allowance: Allowance | None) -> None:
+    def __init__(
+        self, work: LocalWork, clock: Clock, limit: int, allowance: Allowance | None, largest: int = 0
+    ) -> None:
         self._work, self.clock, self._limit, self.allowance = work, clock, limit, allowance
+        self._largest = largest
         self._used: list[Allowance | None] = []  # by the batches since the last step
         self._bounds: list[Allowance] = []  # of the batches of the last step
         self.own = 0  # samples, as the loop asks for them; 0 where it takes its batches from elsewhere
@@ -24,7 +29,12 @@ class BatchSizes:
     @property
     def by_scheme(self) -> int | None:
         """Returns the size of the next mini-batch where the scheme says it; otherwise None."""
-        return self._work.samples_wanted
+        wanted = self._work.samples_wanted
+        return None if wanted is None else self.bounded(wanted)
+
+    def bounded(self, batch: int) -> int:
+        """Returns the size of this worker's batches where the loop asks for `batch`."""
+        return bounded(batch, self._largest)
 
     @property
     def all_exchanged(self) -> bool:
@@ -33,13 +43,13 @@ class BatchSizes:
 
     def next(self, allowance: Allowance | None, own: int) -> int | None:
         """Returns the size that the scheme says, or less where no more may be trained; None for the loop's `own`
-        size."""
+        size, as far as it is bounded."""
         self.use(allowance, own)
         if allowance is None:
             return self.by_scheme
-        size = allowance.size(self.by_scheme or own, begins=self._work.begins)
+        size = allowance.size(self.by_scheme or self.bounded(own), begins=self._work.begins)
         self.spent = not size and allowance.ends_run
-        return size if self.by_scheme or size != own else None
+        return size if self.by_scheme or size != self.bounded(own) else None
 
     def use(self, allowance: Allowance | None, own: int) -> None:
         """Notes that the next mini-batch, of the loop's `own` size, is bounded by `allowance`."""
@@ -63,7 +73,7 @@ class BatchSizes:
             self._bounds = [allowance for allowance in used if allowance is not None]
             for allowance in self._bounds:
                 allowance.trained(samples)
-        wanted = self.by_scheme or self.own
+        wanted = self.by_scheme or self.bounded(self.own)
         return whole and self._work.left > 1 and any(not bound.size(wanted, begins=False) for bound in self._bounds)
 
     def exchanged(self) -> None:
