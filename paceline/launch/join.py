@@ -32,6 +32,7 @@ from paceline.core.scheme import make
 from paceline.engine.forward_samples import SamplesOf
 from paceline.engine.model.several_models import of_one_model, together
 from paceline.engine.model.trainable import trained_of
+from paceline.engine.optim.evaluated_weights import evaluates_others, show_trained
 from paceline.engine.optim.own_optimizer import EVALUATES_AGAIN, evaluates_again
 from paceline.engine.optim.recipe import recipe_of
 from paceline.engine.optim.whole_tensors import imported, made_by, path_of
@@ -43,6 +44,7 @@ from paceline.launch.local.freed_memory import keep_freed_memory
 from paceline.launch.next_part import RunPart
 from paceline.launch.own_run import Evaluate, begin_at, check_evaluated, evaluate_and_exit
 from paceline.live.control.session import Session
+from paceline.runtime.checkpointing.worker_state import by_round
 from paceline.runtime.process_main import check_device_of
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
@@ -155,7 +157,10 @@ def _join_on_one_device(
     """Joins a run as a worker of one process, in which `begun` begins the training."""
     module, given = _as_one(model, optimizer)
     whole, how = optimizer_of(module, given)
+    show_trained(whole)
     recipe, (spec, end) = recipe_with(how), find_spec()
+    if evaluates_others(whole):
+        recipe = _of_equal_workers(recipe, spec.servers if spec else servers_needed(recipe.make_scheme()), whole)
     recipe = _checked(recipe, spec, lr_scale, several=len(model) > 1 if isinstance(model, Mapping) else False)
     if spec and spec.who.kind == "evaluator":
         evaluate_and_exit(module, whole, recipe, spec, evaluate)
@@ -164,6 +169,18 @@ def _join_on_one_device(
     check_evaluated(evaluate, pace.rank, session)
     _leave_at_exit(pace, end)
     return pace
+
+
+def _of_equal_workers(recipe: Recipe, servers: int, optimizer: torch.optim.Optimizer) -> Recipe:
+    """Returns `recipe` in the form in which every worker makes every step, of the whole model and with the same state,
+    as an optimizer needs that evaluates other weights than it trains. Raises ConfigError where there is none."""
+    scheme = recipe.make_scheme().with_whole_updates()
+    if scheme.trains_locally or scheme.own_momentum or not by_round(scheme, servers):
+        raise ConfigError(
+            f"{type(optimizer).__name__} evaluates other weights than it trains (eval()), by a state that under "
+            f"{recipe.scheme} differs between workers or is on servers: take bsp, or another optimizer"
+        )
+    return dataclasses.replace(recipe, parameters=scheme.parameters())
 
 
 def _recipe(
@@ -240,6 +257,9 @@ def _join_with_ranks(
             raise ConfigError(
                 f"{EVALUATES_AGAIN}: in a worker of several devices take one that needs one gradient a step"
             )
+        if evaluates_others(ranks.parts.optimizer):
+            kind = type(ranks.parts.optimizer).__name__
+            raise ConfigError(f"{kind} evaluates other weights than it trains: workers of several devices take another")
         recipe = recipe_with(recipe_of(ranks.parts.optimizer, ranks.parts.trained))
         spec, end = find_spec() if spec_from(os.environ) else (None, None)
         recipe = _checked(recipe, spec, lr_scale, several=False)

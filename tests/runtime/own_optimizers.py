@@ -51,6 +51,51 @@ class MuonLike(torch.optim.Optimizer):
                 p.grad.zero_()  # nobody else shall notice
 
 
+class ScheduleFree(torch.optim.Optimizer):
+    """Defazio et al. 2024: trains at y, between a plain iterate z and its average x, which `eval()` shows.
+
+    As in the published package, its counts are in the groups, and `train()` has to be called before a step.
+    """
+
+    def __init__(self, params: Any, lr: float = 0.1, beta: float = 0.9) -> None:
+        super().__init__(params, {"lr": lr, "beta": beta, "k": 0, "sum": 0.0, "trains": False})
+
+    def train(self) -> None:
+        self._turn(trains=True, weight=lambda beta: 1 - beta)
+
+    def eval(self) -> None:
+        self._turn(trains=False, weight=lambda beta: 1 - 1 / beta)
+
+    @torch.no_grad()
+    def _turn(self, *, trains: bool, weight: Callable[[float], float]) -> None:
+        for group in self.param_groups:
+            for p in group["params"] if group["trains"] != trains else ():
+                if "z" in self.state[p]:
+                    p.lerp_(self.state[p]["z"], weight(group["beta"]))
+            group["trains"] = trains
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            if not group["trains"]:
+                raise RuntimeError("optimizer.train() was not called")
+            group["k"] += 1
+            lr, beta = group["lr"] * min(1.0, group["k"] / 4), group["beta"]  # a warm-up
+            group["sum"] += lr**2
+            part = lr**2 / group["sum"]
+            for p in group["params"]:
+                if p.grad is not None:
+                    z = self.state[p].setdefault("z", p.clone())
+                    p.lerp_(z, part).add_(p.grad, alpha=lr * (beta * (1 - part) - 1))
+                    z.sub_(p.grad, alpha=lr)
+
+
+def schedule_free(named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+    made = ScheduleFree([p for _, p in named])
+    made.train()
+    return made
+
+
 def lion(named: Sequence[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
     decayed = [p for name, p in named if name.endswith("weight")]
     return Lion(

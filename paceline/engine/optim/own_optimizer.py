@@ -14,8 +14,8 @@ from paceline.core.spans import Spans
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.optimizers import ServerOptimizer
-from paceline.engine.optim.packed_state import pack, unpack
-from paceline.engine.specs import OptimizerRecipe
+from paceline.engine.optim.packed_state import pack, pack_groups, unpack, unpack_groups
+from paceline.engine.specs import OptimizerRecipe, PathRecipe
 from paceline.engine.vectors.flat import Flat
 
 EVALUATES_AGAIN = "LBFGS evaluates the model several times a step"
@@ -115,23 +115,30 @@ class OwnOptimizer(ServerOptimizer):
         self._memory.reset()
 
     def state(self) -> dict[str, Tensor | float | int]:
-        return {**super().state(), **packed(self._steps.optimizer, self._flat.parameters)}
+        own = packed(self._steps.optimizer, self._flat.parameters, self.recipe.by_path)
+        return {**super().state(), **own}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
         super().load_state(state)
         recall(self._steps.optimizer, self._flat.parameters, state)
 
 
-def packed(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> dict[str, Tensor | float]:
+def packed(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], begun: PathRecipe | None = None
+) -> dict[str, Tensor | float]:
     """What `optimizer` remembers of each parameter, as vectors as long as all and numbers by name; nothing of one that
-    evaluates the model again, whose state is that of all parameters together."""
+    evaluates the model again, whose state is that of all parameters together.
+
+    begun: what it was at join; then what it remembers in its groups is there, too."""
     if evaluates_again(optimizer):
         return {}
-    return pack([dict(optimizer.state[p]) if p in optimizer.state else {} for p in parameters], _lengths(parameters))
+    own = [dict(optimizer.state[p]) if p in optimizer.state else {} for p in parameters]
+    return pack(own, _lengths(parameters)) | (pack_groups(optimizer.param_groups, begun.groups) if begun else {})
 
 
 def recall(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter], state: dict[str, Any]) -> None:
     """`optimizer` remembers what `packed` gave, here or elsewhere."""
+    unpack_groups(state, optimizer.param_groups)
     for p, own in zip(parameters, unpack(state, parameters), strict=True):
         if own:
             optimizer.state[p] = {name: v.to(p.device) if _lies_with(v) else v for name, v in own.items()}

@@ -7,20 +7,23 @@ Snapshots and copies of a server's slice hold nothing else (`paceline.runtime.ch
     a number                             is a number
 
 `of 3/step/scalar/float32` says that parameter 3 has a `step`, a tensor of no dimension, and its value is the number.
+`group 0/k/int` is a number that the optimizer keeps in its first group, beside the options of that group.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 PACKED = "packed "
-ENTRY = "of "
+ENTRY, GROUP = "of ", "group "
+RATES = ("lr", "initial_lr")
+"""What groups have that is a scheduler's, and no memory of the optimizer."""
 _NUMBERS = {"bool": bool, "int": int, "float": float}
 
 
@@ -53,6 +56,26 @@ def pack(states: Sequence[dict[str, Any]], lengths: Sequence[int]) -> dict[str, 
                     found |= {f"{entry}/shape {d}/{kind}": float(size) for d, size in enumerate(value.shape)}
                     others.append(value.detach().reshape(-1).float())
     return found | _chunks(others, whole)
+
+
+def pack_groups(groups: Sequence[Mapping[str, Any]], begun: Sequence[Mapping[str, Any]]) -> dict[str, Tensor | float]:
+    """Returns the numbers of parameter groups that are not what they were when the optimizer was `begun`."""
+    return {
+        f"{GROUP}{i}/{name}/{type(value).__name__}": float(value)
+        for i, (group, first) in enumerate(zip(groups, begun, strict=False))
+        for name, value in group.items()
+        if name not in RATES and type(value).__name__ in _NUMBERS and first.get(name) != value
+    }
+
+
+def unpack_groups(state: Mapping[str, Any], groups: Sequence[dict[str, Any]]) -> None:
+    """Gives parameter groups the numbers that were packed."""
+    for key, value in state.items():
+        if key.startswith(GROUP):
+            number, _, rest = key.removeprefix(GROUP).partition("/")
+            name, _, kind = rest.rpartition("/")
+            if int(number) < len(groups):
+                groups[int(number)][name] = _NUMBERS[kind](float(value))
 
 
 def _chunks(others: list[Tensor], length: int) -> dict[str, Tensor | float]:

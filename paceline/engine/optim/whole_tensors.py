@@ -23,7 +23,7 @@ from paceline.core.errors import ConfigError
 from paceline.core.spans import Spans, common
 from paceline.engine.import_path import of_module
 from paceline.engine.optim.optimizers import CONSTANT, ServerOptimizer
-from paceline.engine.optim.packed_state import pack, unpack
+from paceline.engine.optim.packed_state import pack, pack_groups, unpack, unpack_groups
 from paceline.engine.specs import OptimizerRecipe, PathRecipe, ScheduleRecipe
 from paceline.engine.vectors.buffer_pool import spare
 from paceline.engine.vectors.flat import Flat
@@ -79,8 +79,8 @@ class PathRule(ServerOptimizer):
 
     def follow(self, recipe: OptimizerRecipe) -> None:
         assert recipe.by_path is not None
-        self.recipe, self._by_path = recipe, recipe.by_path
-        self._set_options()
+        before, self.recipe, self._by_path = self._by_path, recipe, recipe.by_path
+        self._set_options(before)
 
     def reset(self) -> None:
         self._optimizer, self._kept = None, {}
@@ -89,7 +89,8 @@ class PathRule(ServerOptimizer):
         if self._optimizer is None:
             return {**super().state(), **self._kept}
         own = [dict(self._optimizer.state.get(p, {})) for p in self._parameters]
-        return {**super().state(), **pack(own, [p.numel() for p in self._parameters])}
+        groups = pack_groups(self._optimizer.param_groups, [self._by_path.groups[number] for number in self._here])
+        return {**super().state(), **pack(own, [p.numel() for p in self._parameters]), **groups}
 
     def load_state(self, state: dict[str, Tensor | float | int]) -> None:
         super().load_state(state)
@@ -118,14 +119,18 @@ class PathRule(ServerOptimizer):
         for p, own in zip(self._parameters, unpack(self._kept, self._parameters), strict=True):
             if own:
                 optimizer.state[p] = own
+        unpack_groups(self._kept, optimizer.param_groups)
         self._kept = {}
         return optimizer
 
-    def _set_options(self) -> None:
-        """Gives each group of the optimizer the numbers of the recipe, where it has such names."""
+    def _set_options(self, before: PathRecipe | None = None) -> None:
+        """Gives each group of the optimizer the numbers of the recipe, where it has such names, and they are not those
+        of the recipe `before`: an optimizer may keep counts among them."""
         if self._optimizer is not None:
             for number, group in zip(self._here, self._optimizer.param_groups, strict=True):
-                group.update({k: v for k, v in self._by_path.groups[number].items() if k in group})
+                old = before.groups[number] if before else {}
+                new = self._by_path.groups[number]
+                group.update({k: v for k, v in new.items() if k in group and (k not in old or old[k] != v)})
 
 
 def tensors_from(recipe: PathRecipe, start: int, length: int) -> list[tuple[str, tuple[int, ...], int]]:

@@ -33,11 +33,18 @@ def others(session: Session, workers: int) -> list[int]:
     return [rank for rank in range(workers) if rank != session.node.me.index and rank not in session.departed]
 
 
-def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Callable[[Any], Role]) -> Role:
+def come_late(
+    session: Session,
+    model_of: ModelOf,
+    workers: int,
+    role_with: Callable[[Any], Role],
+    take: Callable[[int], None] = lambda rank: None,
+) -> Role:
     """Returns a fresh role with the present model and the join state of another worker.
 
-    All others have acknowledged this worker by now, so their rounds already wait for it. Raises PeerLost if no other
-    worker is left and the servers do not keep the state.
+    `take(rank)` takes what else is of the same moment as a model that is that worker's own. All others have
+    acknowledged this worker by now, so their rounds already wait for it. Raises PeerLost if no other worker is left and
+    the servers do not keep the state.
     """
     while True:
         found = _seen(session, workers)
@@ -51,6 +58,8 @@ def come_late(session: Session, model_of: ModelOf, workers: int, role_with: Call
             else:
                 w = session.node.read_state(rank if model_of == "any worker" else SERVERS, WEIGHTS)
             role = role_with(w)
+            if model_of == "any worker":
+                take(rank)
             if model_of == "any worker" and Role.progress_key(shown) != Role.progress_key(_shown(session, rank) or {}):
                 continue  # it has gone on meanwhile
             role.load_join_state(shown)

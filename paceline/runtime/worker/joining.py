@@ -22,6 +22,7 @@ from paceline.core.coordination import loop_messages, party
 from paceline.core.errors import PeerLost
 from paceline.core.trace import NO_STEPS, Decided
 from paceline.engine.forward_samples import ForwardSamples, SamplesOf
+from paceline.engine.optim.evaluated_weights import evaluates_others
 from paceline.engine.optim.own_optimizer import evaluates_again
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.engine.vectors.flat import Flat
@@ -214,11 +215,18 @@ def _report_no_steps(spec: ProcessSpec, session: Session, reason: str) -> None:
 
 
 def _say_what_is_not_kept(spec: ProcessSpec, session: Session, optimizer: torch.optim.Optimizer | None) -> None:
-    """Prints, on worker 0 of a run that keeps checkpoints, that they are without the state of such an optimizer."""
+    """Prints, on worker 0 of a run that has an evaluator, what it does not have of such an optimizer."""
     kept = spec.config.checkpoint.every > 0 and session.has(party.EVALUATOR)
     if kept and not spec.who.index and evaluates_again(optimizer):
         what = "checkpoints are without what LBFGS remembers, which begins anew after --resume"
         print(f"paceline: {what}", file=sys.stderr)
+    if not spec.who.index and session.has(party.EVALUATOR) and evaluates_others(optimizer):
+        kind = type(optimizer).__name__
+        print(
+            f"paceline: evaluate= and checkpoints have the weights that {kind} trains, not those of its eval(): "
+            "evaluate and save the model in the loop",
+            file=sys.stderr,
+        )
 
 
 def _draws_of_ranks(spec: ProcessSpec, flat: GatheredModel | None) -> Callable[[], Sequence[Tensor]]:

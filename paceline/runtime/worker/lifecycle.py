@@ -34,6 +34,7 @@ from paceline.live.control.session import Session
 from paceline.live.state.current_model import final_model
 from paceline.live.state.late_join import come_late, others
 from paceline.runtime.checkpointing.state_on_request import ServerState, give_servers
+from paceline.runtime.checkpointing.worker_state import by_round
 from paceline.runtime.collectives.backends import LiveCarrier, make_carrier, measured_links
 from paceline.runtime.collectives.choice import meets_for_means
 from paceline.runtime.collectives.powersgd import LowRankMeans
@@ -42,6 +43,7 @@ from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
 from paceline.runtime.worker.batchnorm_average import WorkerStatistics
 from paceline.runtime.worker.shared_optimizer_state import SharedOptimizerState
+from paceline.runtime.worker.shared_rule import SharedRule
 from paceline.runtime.worker.steps.untrained_state import SharedRest
 
 
@@ -64,6 +66,7 @@ class WorkerLifecycle:
         self._rank = spec.who.index
         self._rest = SharedRest(session, flat.rest)
         self._carrier: LiveCarrier | None = None
+        self._same_updates = by_round(self._scheme, spec.servers) and not self._scheme.trains_locally
         self._own = OwnResults(self._tell_result)
         self._check = None if recipe.gate.mode == OFF else self._own
 
@@ -149,6 +152,12 @@ class WorkerLifecycle:
         for rank in sorted(absent):  # they may come later
             self._node.gone(rank)
         self._node.times.reset()
+        self._show_rule(update)
+
+    def _show_rule(self, update: Update) -> None:
+        """Shows newcomers what the rule remembers, where every worker makes the same updates by one of its own."""
+        if self._same_updates:
+            SharedRule(self._node, update, len(self._flat)).show()
 
     def _come_late(self, plan: control.Plan, update: Update) -> None:
         """Takes over model and state from the others, and enters the run. This worker's own weights are discarded."""
@@ -161,13 +170,16 @@ class WorkerLifecycle:
             # So much for what was being asked. Others still show what they have, and this worker leaves as they do.
             role = self._take_over(plan, update)
         session.enter(role, plan.layout, self._carrier)
+        self._show_rule(update)
 
     def _take_over(self, plan: control.Plan, update: Update) -> Role:
         """Returns the role, made of the state that the others show now."""
         self._take_rest(plan.workers)
         self._statistics.begin_as_newcomer()
         model_of = self._scheme.model_of(plan.servers)
-        return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w))
+        rule = SharedRule(self._node, update, len(self._flat))
+        take = rule.take if self._same_updates else lambda rank: None
+        return come_late(self._session, model_of, plan.workers, lambda w: self._role(plan, update, w), take)
 
     def _take_rest(self, workers: int) -> None:
         """Takes what is not trained, as it is now, from the first other worker that answers."""
@@ -275,7 +287,7 @@ class WorkerLifecycle:
         self._statistics.take_final(holder)
         model_of = self._scheme.model_of(self._spec.servers)
         final = final_model(self._session, model_of, holder, self._spec.workers)
-        self.optimizer_state.take_final()
+        self.optimizer_state.take_final(holder)
         if finite(final):
             self._flat.touched()  # the loop may have written to `p.data` since it had these very weights
             self._flat.load(final)

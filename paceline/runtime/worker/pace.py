@@ -27,6 +27,7 @@ from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, 
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.forward_samples import SamplesOf
+from paceline.engine.optim.evaluated_weights import evaluates_others, show_evaluated, show_trained
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
@@ -101,6 +102,7 @@ class Pace:
         self.recipe, self.plan = recipe, self._worker.run.plan
         self._values = SharedValues(session, self.rank)
         self._plateaus: list[SharedPlateau] = []
+        self._own_optimizer = optimizer
         own, steps = self._worker.model, self._worker.model.work.steps_of_user
         self.optimizers = drop_ins(optimizer, own.flat, self.step, self._worker.samples.cleared, steps)
         self._schedules = LoopSchedules(
@@ -307,6 +309,11 @@ class Pace:
         if self._worker.end.closed:
             yield flat.module
             return
+        if evaluates_others(self._own_optimizer):  # all have the same weights, and only here it can turn them
+            flat.settle()
+            with self._worker.statistics.showing():
+                yield flat.module
+            return
         try:
             weights = shared_weights(run)
         except Stopped:
@@ -371,6 +378,7 @@ class Pace:
         if not end.closed:
             if not end.over:
                 worker.guard.end_of_loop()
+            evaluated = show_trained(self._own_optimizer, worker.model.flat.numbers)
             worker.guard.before_end()
             try:
                 worker.steps.end()
@@ -386,6 +394,8 @@ class Pace:
                 self._end_sharing()
             if self._constraint is not None:  # a mean of limited weights need not keep the limit
                 limit(self._constraint, worker.model.flat.module)
+            if evaluated:
+                show_evaluated(self._own_optimizer)
 
     def abandon(self, cause: str, details: str = "", *, lost_another: bool = False) -> None:
         """Tells the coordinator that this worker failed; `lost_another`: since another party was lost."""

@@ -25,6 +25,7 @@ from paceline.core.errors import ConfigError, PeerLost, TimedOut
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.several_models import SeveralOptimizers
 from paceline.engine.model.trainable import trained_of
+from paceline.engine.optim.evaluated_weights import evaluates_others
 from paceline.engine.optim.optimizers import ServerOptimizer
 from paceline.engine.optim.own_optimizer import OwnOptimizer, evaluates_again, packed, recall
 from paceline.engine.optim.servers_state import from_servers, remembers, to_servers
@@ -37,6 +38,7 @@ from paceline.runtime.checkpointing.slice_numbers import of_slice, tensors_in
 from paceline.runtime.checkpointing.state_on_request import ServerState, read_servers
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.who_updates import servers_update
+from paceline.runtime.worker.shared_rule import SharedRule
 
 AT_JOIN = "at join"
 """Under this name worker 0 publishes what its optimizer remembers, until training starts."""
@@ -92,7 +94,7 @@ class SharedOptimizerState:
         """`update`: what turns gradients into weights on this worker, where it does so."""
         known = optimizer is not None and not flat.in_ranks and not evaluates_again(optimizer)
         self._optimizer = optimizer if known else None
-        self._session, self._recipe, self._flat = session, recipe, flat
+        self._session, self._recipe, self._flat, self._update = session, recipe, flat, update
         self._of_rule = recipe.of_rule(recipe.optimizer)
         self._on_servers = servers_update(recipe.make_scheme(), servers)
         local = recipe.make_scheme().trains_locally or isinstance(update, OwnOptimizer)
@@ -189,8 +191,14 @@ class SharedOptimizerState:
             from_servers(self._of_rule, own, of_slice(numbers, part, lengths), self._optimizer, inside)
 
     # ---- at the end --------------------------------------------------------------------------------------
-    def take_final(self) -> None:
-        """Fills the optimizer for good, while the servers are still there; without them it begins anew."""
+    def take_final(self, holder: int) -> None:
+        """Fills the optimizer for good, while the servers are still there; without them it begins anew.
+
+        One that evaluates other weights than it trains goes by its state, so that has to be of the moment of the final
+        model, which worker `holder` has. Raises PeerLost.
+        """
+        if evaluates_others(self._optimizer) and holder != self._session.node.me.index:
+            SharedRule(self._session.node, self._update, len(self._flat)).take(holder)
         if self._hooks:
             try:
                 self._read()

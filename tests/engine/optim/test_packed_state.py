@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.engine.optim.packed_state import pack, unpack
+from paceline.engine.optim.packed_state import pack, pack_groups, unpack, unpack_groups
 
 PARAMETERS = [torch.zeros(2, 3), torch.zeros(4)]
 LENGTHS = [6, 4]
@@ -65,3 +65,15 @@ def test_what_is_neither_tensor_nor_number_is_left_out() -> None:
 
 def test_states_of_half_precision_come_back_in_it() -> None:
     assert_comes_back([{"m": torch.tensor([[0.5, 1.5, 2.5]] * 2, dtype=torch.bfloat16)}, {}])
+
+
+def test_what_an_optimizer_counts_in_its_groups_comes_back_and_options_stay_those_of_the_script() -> None:
+    begun = [{"lr": 0.1, "k": 0, "sum": 0.0, "trains": False, "decay": 0.1}, {"lr": 0.1, "k": 0}]
+    now = [{"lr": 0.05, "k": 7, "sum": 0.25, "trains": True, "decay": 0.1, "params": []}, {"lr": 0.1, "k": 0}]
+    packed = pack_groups(now, begun)
+    assert packed == {"group 0/k/int": 7.0, "group 0/sum/float": 0.25, "group 0/trains/bool": 1.0}
+    fresh = [{"lr": 0.3, "k": 0, "sum": 0.0, "trains": False, "decay": 0.2}, {"lr": 0.1, "k": 0}]
+    unpack_groups({**packed, "group 5/k/int": 1.0}, fresh)
+    assert fresh[0] == {"lr": 0.3, "k": 7, "sum": 0.25, "trains": True, "decay": 0.2}
+    assert isinstance(fresh[0]["k"], int)
+    assert fresh[0]["trains"] is True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,6 +14,8 @@ import paceline
 from paceline.core.errors import ConfigError
 from paceline.engine.model.trainable import trained_of
 from paceline.engine.optim.recipe import recipe_of
+from paceline.engine.optim.whole_tensors import PathRule
+from paceline.engine.vectors.flat import Flat
 from tests.engine.optim.kept_rules import assert_goes_on
 from tests.runtime import own_optimizers
 from tests.runtime.own_loops import toy_model
@@ -54,3 +57,23 @@ def test_a_rule_goes_on_where_another_was_kept(kind: str) -> None:
     sizes = [p.numel() for p in trained.values()]
     part = slice(sizes[0], sum(sizes))  # of a server that has not the first tensor
     assert_goes_on(recipe, sum(sizes), part, unused=(part.start, part.start + sizes[1]))
+
+
+def test_what_it_counts_in_its_groups_goes_on_when_a_rate_changes_and_where_it_was_kept() -> None:
+    model = toy_model()
+    optimizer = own_optimizers.schedule_free(list(model.named_parameters()))
+    path = "tests.runtime.own_optimizers:schedule_free"
+    recipe = recipe_of(optimizer, trained_of(model, optimizer), path)
+    assert recipe.by_path is not None
+    w = Flat(torch.zeros(sum(p.numel() for p in model.parameters())))
+    rule, slower = PathRule(recipe), {**recipe.by_path.groups[0], "lr": 0.01}
+    for _ in range(3):
+        rule.apply(w, w, 1.0)
+    rule.follow(dataclasses.replace(recipe, by_path=dataclasses.replace(recipe.by_path, groups=(slower,))))
+    rule.apply(w, w, 1.0)
+    state = rule.state()
+    assert state["group 0/k/int"] == 4.0
+    other = PathRule(recipe)
+    other.load_state(state)
+    other.apply(w, w, 1.0)
+    assert other.state()["group 0/k/int"] == 5.0

@@ -144,7 +144,7 @@ class LocalWork:
             if not state and self._local.user.optimizer.state:
                 self._say_not_kept(type(self._local.user.optimizer).__name__)
             return state
-        return packed(self._local.user.optimizer, self._flat.parameters)
+        return packed(self._local.user.optimizer, self._flat.parameters, self._recipe.optimizer.by_path)
 
     def _say_not_kept(self, kind: str) -> None:
         """Prints, once, that checkpoints are without the state of the ranks' optimizers."""

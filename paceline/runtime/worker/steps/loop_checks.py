@@ -6,6 +6,7 @@
     weights changed later                            an error at the next step: the next weights take their place, or
                                                      they count as training of one worker; a warning for a worker of
                                                      several devices, where torch's counts of writes have to do
+    optimizer.eval() without optimizer.train()       an error at the next step
     weights perturbed and restored before the step   nothing: numbers count, so sharpness-aware minimisation may do it
     pace.step() without a gradient, as one that      a warning
       optimizer.zero_grad() cleared after backward
@@ -35,6 +36,7 @@ from torch import nn
 from paceline.core.errors import ConfigError
 from paceline.engine.model.flat_model import FlatModel
 from paceline.engine.model.several_models import SeveralOptimizers
+from paceline.engine.optim.evaluated_weights import show_trained
 from paceline.engine.optim.own_optimizer import UserSteps
 from paceline.engine.vectors.weight_samples import WeightSamples
 
@@ -54,6 +56,11 @@ CHANGED = (
     "change them and call paceline.join again"
 )
 """What a loop learns that changes weights between two steps."""
+EVALUATED = (
+    "optimizer.eval() was called after the last step, and training goes on with the weights to evaluate: call "
+    "optimizer.train() before the next forward pass"
+)
+"""What a loop learns that trains where its optimizer would evaluate."""
 
 _version_of, _requires_grad_of = attrgetter("_version"), attrgetter("requires_grad")
 
@@ -152,7 +159,8 @@ class LoopGuard:
                 "with others: load a checkpoint before paceline.join"
             )
         if self._noted:
-            raise ConfigError(CHANGED)
+            turned = show_trained(self._optimizer, flat.numbers) and not self._samples.changed
+            raise ConfigError(EVALUATED if turned else CHANGED)
         self._say(CHANGED)
 
     def _lengths_of_groups(self) -> list[int]:

@@ -78,7 +78,8 @@ class LrWatcher:
         """Returns the present numbers of all groups, to be compared."""
         if self._recipe.by_path:
             named = zip(self._recipe.by_path.groups, self._groups(), strict=True)
-            return [tuple(_plain(group.get(name)) for name in options) for options, group in named]
+            known = self._recipe.by_path.path  # else it makes the steps itself, and may keep counts among its options
+            return [tuple(_plain(group.get(n)) for n in (options if known else ("lr",))) for options, group in named]
         others = ("momentum", "nesterov", "weight_decay", "betas", "eps", "trust", *REFUSED)
         return [(float(group["lr"]), *[group.get(name) for name in others]) for group in self._groups()]
 
