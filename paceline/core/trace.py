@@ -82,6 +82,15 @@ NOT_SAVED = "not saved"
 """The verdict of a decision about a checkpoint that could not be written."""
 
 
+IN_PARTS = re.compile(r"makes its steps in parts of at most ([1-9]\d{0,9}) samples?")
+"""The verdict of a worker whose memory does not hold a whole mini-batch."""
+
+
+def in_parts_of(samples: int) -> str:
+    """Returns that verdict."""
+    return f"makes its steps in parts of at most {samples} sample{'s' * (samples > 1)}"
+
+
 NO_STEPS = "makes no steps"
 """The verdict about a worker that has been training for long and hands nothing over."""
 

@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+OUT_OF_MEMORY = ("DefaultCPUAllocator: ", "MPS backend out of memory")
+"""Texts in errors of allocators that have no class of their own."""
+
 
 def count_of(kind: str) -> int:
     """Returns how many devices of this kind torch finds here: 0 for one that it was not built for."""
@@ -42,6 +45,19 @@ def memory_of(device: torch.device) -> tuple[int, int]:
         return torch.accelerator.memory_reserved(device), torch.accelerator.get_memory_info(device)[1]
     except (RuntimeError, AttributeError, NotImplementedError):
         return 0, 0
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns True for an error of an allocator: torch has a class for it on GPUs, and texts on CPU and MPS."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY)
+
+
+def give_back_memory(device: torch.device) -> None:
+    """Returns what torch holds of a device's memory and nobody uses, which is in pieces perhaps."""
+    if device.type != "cpu":
+        getattr(torch, device.type).empty_cache()
 
 
 class BusyShare:

@@ -53,7 +53,10 @@ class RunPart:
         place = register(external, start_leader(external, self._settings(number), trains=False) if not rank else None)
         end = ScriptExit()
         atexit.register(lambda: place.leave(end.code))
-        mine = {name: getattr(self.spec, name) for name in ("device", "slot", "step_seconds", "batch_limit", "bind")}
+        mine = {
+            name: getattr(self.spec, name)
+            for name in ("device", "slot", "step_seconds", "batch_limit", "part_size", "bind")
+        }
         return dataclasses.replace(place.spec, **mine), end
 
     def joins_once(self, who: str) -> ConfigError:

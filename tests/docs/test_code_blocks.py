@@ -88,7 +88,7 @@ def test_these_pages_have_python_and_no_other() -> None:
         "docs/optimizers.md": 4,
         "docs/embeddings.md": 1,
         "docs/kvstore.md": 1,
-        "docs/own-loop.md": 7,
+        "docs/own-loop.md": 8,
         "docs/start.md": 1,
         "docs/train.md": 1,
         "docs/workers-of-several-devices.md": 1,
@@ -125,6 +125,13 @@ def test_the_lines_of_several_models_train_a_gan() -> None:
     assert not any(torch.equal(p, q) for p, q in zip(of["G"].parameters(), before, strict=True))
 
 
+def test_the_lines_of_little_memory_train_a_model() -> None:
+    names = loop()
+    exec(blocks("docs/own-loop.md")[2], names)
+    assert names["pace"].steps == 2 * -(-len(names["dataset"]) // 32)
+    assert names["loss"] < 1
+
+
 def test_the_lines_of_tokens_count_those_with_a_label() -> None:
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -140,7 +147,7 @@ def test_the_lines_of_tokens_count_those_with_a_label() -> None:
     names = loop() | {"model": model, "optimizer": torch.optim.SGD(model.parameters(), lr=0.1)}
     names |= {"DataLoader": DataLoader, "padded": None}
     names["dataset"] = [{"input_ids": i, "labels": j} for i, j in zip(ids, labels, strict=True)]
-    exec(blocks("docs/own-loop.md")[3], names)
+    exec(blocks("docs/own-loop.md")[4], names)
     assert names["pace"].steps == 2
     assert names["pace"].total_samples == 16 * 6
     names["pace"].close()
@@ -148,7 +155,7 @@ def test_the_lines_of_tokens_count_those_with_a_label() -> None:
 
 def test_the_lines_of_an_evaluation_return_figures() -> None:
     names = loop()
-    exec(blocks("docs/own-loop.md")[5].partition("\npace =")[0], names)
+    exec(blocks("docs/own-loop.md")[6].partition("\npace =")[0], names)
     with torch.no_grad():
         accuracy, loss = figures_of(names["evaluate"](names["model"]))
     assert 0 <= accuracy <= 1
@@ -160,7 +167,7 @@ def test_the_lines_of_measurements_that_decide_keep_the_best_model_and_end_the_r
     losses = iter([3.0, 2.0, 1.0, *[1.5] * 100])
     with paceline.join(names["model"], names["optimizer"], scheme="asp") as pace:
         names |= {"pace": pace, "loader": pace.loader(names["dataset"], 32), "evaluate": lambda model: next(losses)}
-        exec(blocks("docs/own-loop.md")[4], names)
+        exec(blocks("docs/own-loop.md")[5], names)
         assert pace.steps == (3 + 5) * 3
     assert names["pace"].shared("best") == {"loss": 1.0, "file": "best.pt"}
     assert names["optimizer"].param_groups[0]["lr"] == pytest.approx(0.1 * 0.1)
@@ -172,7 +179,7 @@ def test_the_lines_of_streams_train_every_item() -> None:
     with paceline.join(names["model"], names["optimizer"], scheme="asp") as pace:
         items = ({"x": x, "y": y} for x, y in zip(names["x"], names["y"], strict=True))
         exec(
-            blocks("docs/own-loop.md")[2].replace("num_workers=2", "num_workers=0"),
+            blocks("docs/own-loop.md")[3].replace("num_workers=2", "num_workers=0"),
             names | {"pace": pace, "iterable": items},
         )
         assert pace.steps == -(-len(names["x"]) // 32)

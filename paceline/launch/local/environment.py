@@ -9,6 +9,7 @@ PACELINE_DEVICE       device of this worker: auto, cpu, cuda:0, ...
 PACELINE_SLOT         number of this worker among those of its host; by it `auto` finds a GPU
 PACELINE_STEP_SECONDS emulation: a step lasts at least this long
 PACELINE_BATCH_LIMIT  samples of this worker's largest batch; 0 for any
+PACELINE_PART_SIZE    samples that this worker's memory holds at once, as it has found before; 0: whole batches
 PACELINE_BIND         address to listen on
 PACELINE_CREDENTIALS  folder with this worker's key and certificate, where connections are under TLS
 PACELINE_INCARNATION  which incarnation of this worker this is, from 0
@@ -69,6 +70,7 @@ _IDENTITY = (
     "slot",
     "step_seconds",
     "batch_limit",
+    "part_size",
     "bind",
     "credentials",
     "incarnation",

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from paceline.core.coordination.party import Party
 from paceline.core.errors import ProtocolError
-from paceline.core.trace import FIELDS, CpuUsed, Decided, LinkTraffic, LostWork, Record, ResourceUse, Span
+from paceline.core.trace import FIELDS, IN_PARTS, CpuUsed, Decided, LinkTraffic, LostWork, Record, ResourceUse, Span
 from paceline.core.validation.bounds import NUMBER_MAX
 from paceline.live.control.reports import records_of
 
@@ -37,7 +37,8 @@ def _check(src: Party, record: Record) -> None:
     """Raises ProtocolError for a record that is not the sender's to tell, or has a value of another kind."""
     own = isinstance(record, Span | LostWork) and record.rank == src.index
     own |= isinstance(record, CpuUsed | ResourceUse | LinkTraffic) and record.party == str(src)
-    if not (isinstance(record, Decided) or own):
+    own |= isinstance(record, Decided) and (record.rank == src.index or not IN_PARTS.fullmatch(str(record.verdict)))
+    if not own:
         raise ProtocolError(f"Records: {type(record).__name__} is not for {src} to tell")
     for name, kinds in _kinds(type(record)):  # type: ignore[arg-type]
         value = getattr(record, name)

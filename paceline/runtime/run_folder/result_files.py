@@ -15,7 +15,9 @@ from paceline.runtime.run_folder import fallback_folder
 from paceline.runtime.run_folder.lock_file import LockFence
 
 CURVE, CONFIG = "curve.png", "config.toml"
-ORDER = (CONFIG, TRACE, SUMMARY, MODEL, CURVE)
+PART_SIZES = "part_sizes.json"
+"""What `part_sizes.py` writes."""
+ORDER = (CONFIG, TRACE, SUMMARY, MODEL, CURVE, PART_SIZES)
 """The order in which the command names the files to the user."""
 
 

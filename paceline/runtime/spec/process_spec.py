@@ -47,6 +47,7 @@ class ProcessSpec:
         neighbours     ranks of the workers of its host, in the order of their slots; empty: all are on one
         step_seconds   emulation: a step lasts at least that long; 0 for as fast as it goes
         batch_limit    samples of the largest batch of this worker; 0 for any
+        part_size      samples that its memory holds at once, as an earlier incarnation has found; 0: whole batches
         bind           the address to listen on
         credentials    the folder with this party's key, if connections are under TLS
         store_secrets  what is needed to write to --store
@@ -67,6 +68,7 @@ class ProcessSpec:
     neighbours: tuple[int, ...] = ()
     step_seconds: float = 0.0
     batch_limit: int = 0
+    part_size: int = 0
     bind: str = "127.0.0.1"
     credentials: str = ""
     store_secrets: StoreSecrets = NO_SECRETS

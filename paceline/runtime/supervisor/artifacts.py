@@ -23,6 +23,7 @@ from paceline.observe.trace.trace_file import TRACE, TraceWriter
 from paceline.runtime.run_folder.evaluation_times import EvaluationTimes
 from paceline.runtime.run_folder.lock_file import LockFence
 from paceline.runtime.run_folder.order_folder import OrderFolder
+from paceline.runtime.run_folder.part_sizes import PartSizes
 from paceline.runtime.run_folder.result_files import CONFIG, CURVE, Results
 from paceline.runtime.run_folder.run_lock import set_aside
 from paceline.runtime.run_folder.run_statistics import RunStatistics
@@ -53,6 +54,7 @@ class RunArtifacts:
         self.status = StatusFile(self._out, config.run.scheme, fence, times if evaluates else None, known)
         self.results = Results(self._out, token, say, fence)
         self.orders = OrderFolder(self._out, say)
+        self.part_sizes = PartSizes(self._out, config.checkpoint.resume, self.results.write)
         self._hooks = Hooks(hooks)
         self._trace: TraceWriter | None = None  # while `kept`
 
@@ -68,6 +70,7 @@ class RunArtifacts:
                 set_aside(self._out / TRACE)
             configuration.save(self._config, self._out / CONFIG)
             self.orders.clear()
+            self.part_sizes.begin()
         except OSError as error:
             raise ConfigError(f"--out {self._out}: {error.strerror}") from None
         bytes_max = self._config.run.trace_bytes
@@ -112,6 +115,7 @@ class RunArtifacts:
         self._hooks.append(record)
         self.status.recorded(record)
         self.statistics.recorded(record)
+        self.part_sizes.recorded(record)
 
     def finished(self, reason: str, seconds: float) -> None:
         """Notes why and after how many seconds of training the run ended."""

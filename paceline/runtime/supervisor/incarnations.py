@@ -28,9 +28,11 @@ class PartyIncarnations:
         launcher: Launcher,
         say: Callable[[str], None],
         started: Callable[[Party, int], None] = lambda who, incarnation: None,
+        part_size: Callable[[int], int] = lambda rank: 0,
     ) -> None:
-        """say: shows a line to the user. started: is told that a process of a later incarnation runs."""
-        self._launcher, self._say = launcher, say
+        """say: shows a line to the user. started: is told that a process of a later incarnation runs. part_size:
+        returns the samples that a worker's memory holds at once, as far as it has found out."""
+        self._launcher, self._say, self._part_size = launcher, say, part_size
         self._started, self._unreported = started, dict[Party, int]()
         self._specs: dict[Party, ProcessSpec] = {}
         self._decides = ProcessSupervision(config.cluster.restarts)
@@ -69,6 +71,8 @@ class PartyIncarnations:
         if action.incarnation:
             spec = dataclasses.replace(spec, incarnation=action.incarnation, resume="", judges=action.judges)
             self._unreported[action.who] = action.incarnation
+        if action.who.kind == "worker":
+            spec = dataclasses.replace(spec, part_size=self._part_size(action.who.index))
         self._specs[action.who] = spec
         self._launcher.start(spec)
 

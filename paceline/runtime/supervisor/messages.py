@@ -10,6 +10,7 @@ from paceline.core.coordination.control_messages import Hello, Plan
 from paceline.core.coordination.party import Party
 from paceline.core.trace import (
     ASKS_FOR_END,
+    IN_PARTS,
     LEFT_UNTRAINED,
     NO_STEPS,
     NOT_SAVED,
@@ -115,7 +116,7 @@ class MessagesForUser:
                 return f"operator: {verdict}: {reason}"
             case Decided(verdict=verdict) if verdict in (NOT_SAVED, LEFT_UNTRAINED, ASKS_FOR_END):
                 return record.reason
-            case Decided(verdict=verdict) if verdict == NO_STEPS:
+            case Decided(verdict=verdict) if verdict == NO_STEPS or IN_PARTS.fullmatch(verdict):
                 return f"worker {record.rank} {verdict}: {record.reason}"
             case Decided(verdict=verdict) if verdict in OVERLAP_VERDICTS and verdict not in self._told:
                 self._told.add(verdict)

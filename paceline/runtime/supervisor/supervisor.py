@@ -107,7 +107,7 @@ class RunSupervisor:
         self._transport = recorder.transport(self._transport)
         cluster, node = config.cluster, Node(self._transport, PlainMemory(), clock=recorder.clock)
         self._snapshots = SnapshotStore(self._transport, node, cluster.snapshot_every, copies=cluster.ack == "replica")
-        self._incarnations = PartyIncarnations(config, launcher, self._say, self._has_started)
+        self._incarnations = PartyIncarnations(config, launcher, self._say, self._has_started, self._part_size)
         free = bool(not_started_at_first(config)) and not accept_joins
         header = RunHeader(config, notes, self._snapshots, credentials, has_free_places=free)
         listener = CoordinatorEvents(config, self._artifacts, self._events, self._incarnations, header, node.now)
@@ -117,6 +117,10 @@ class RunSupervisor:
         self._loop = self._make_loop(accept_joins=accept_joins)
         self._is_gone = False  # for everybody else
         self._make_specs = self._spec_maker(token, store_secrets, start.path, evaluator=evaluator)
+
+    def _part_size(self, rank: int) -> int:
+        """Returns the samples that the memory of a worker holds at once; 0 where nobody has found an end."""
+        return self._artifacts.part_sizes.of(rank)
 
     def _make_loop(self, *, accept_joins: bool) -> EventLoop:
         """Returns the event loop. It comes last: it needs the coordinator, which needs the events."""

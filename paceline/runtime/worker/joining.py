@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages, party
 from paceline.core.errors import PeerLost
-from paceline.core.trace import NO_STEPS, Decided
+from paceline.core.trace import NO_STEPS, Decided, in_parts_of
 from paceline.engine.forward_samples import ForwardSamples, SamplesOf
 from paceline.engine.optim.evaluated_weights import evaluates_others
 from paceline.engine.optim.own_optimizer import evaluates_again
@@ -49,6 +49,7 @@ from paceline.runtime.worker.step_samples import StepSamples
 from paceline.runtime.worker.steps.constraint import Constraint, limit_steps
 from paceline.runtime.worker.steps.loop_checks import LoopGuard
 from paceline.runtime.worker.steps.lr_watch import LrFollower
+from paceline.runtime.worker.steps.split_backward import SplitBackward, Undo
 from paceline.runtime.worker.steps.step_timer import Stopwatch
 
 
@@ -212,6 +213,27 @@ def _report_no_steps(spec: ProcessSpec, session: Session, reason: str) -> None:
     """Notes in the trace, and so on the command's terminal, that this worker hands nothing over."""
     at, who = session.node.now(), spec.who
     session.reports.note(Decided(at=at, party=str(who), rank=who.index, verdict=NO_STEPS, reason=reason))
+
+
+def split_backward(worker: Worker) -> SplitBackward:
+    """Returns what makes the backward passes of a worker in parts where memory asks for it, which the trace and the
+    run's folder learn."""
+    spec, session, steps = worker.run.spec, worker.run.session, worker.steps
+
+    def report(size: int, exhausted: int) -> None:
+        """Notes the new size, once its first step is made."""
+        at, who = session.node.now(), spec.who
+        verdict, reason = in_parts_of(size), f"out of memory at {exhausted} samples"
+        session.reports.note(Decided(at=at, party=str(who), rank=who.index, verdict=verdict, reason=reason))
+
+    return SplitBackward(
+        spec.part_size,
+        worker.model.device,
+        has_gradient=lambda: worker.guard.has_gradient,
+        undo=Undo(steps.why_not_again, steps.drop_gradient),
+        split=steps.gather,
+        report=report,
+    )
 
 
 def _say_what_is_not_kept(spec: ProcessSpec, session: Session, optimizer: torch.optim.Optimizer | None) -> None:

@@ -27,12 +27,13 @@ from paceline.core.errors import ConfigError, PacelineError, PeerLost, Stopped, 
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.forward_samples import SamplesOf
+from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.optim.evaluated_weights import evaluates_others, show_evaluated, show_trained
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
 from paceline.runtime.spec.process_spec import ProcessSpec
-from paceline.runtime.worker.joining import join_run
+from paceline.runtime.worker.joining import join_run, split_backward
 from paceline.runtime.worker.loop.loader import LoaderSettings, SharedLoader, begins_anew
 from paceline.runtime.worker.loop.progress import ResumedProgress
 from paceline.runtime.worker.loop.shard import StreamShard
@@ -44,6 +45,7 @@ from paceline.runtime.worker.sharing.shared_plateau import SharedPlateau
 from paceline.runtime.worker.sharing.shared_values import SharedValues
 from paceline.runtime.worker.steps.constraint import Constraint, limit
 from paceline.runtime.worker.steps.drop_in import ONLY, DropInOptimizer, drop_ins
+from paceline.runtime.worker.steps.split_backward import LossOf, plain_backward
 
 REASON_MAX = 200
 """Characters of the reason why a loop ends a run."""
@@ -97,7 +99,7 @@ class Pace:
             samples_of=samples_of,
             constraint=constraint,
         )
-        self._constraint = constraint
+        self._constraint, self._split = constraint, split_backward(self._worker)
         self.rank, self.device = self._worker.run.rank, self._worker.run.device
         self.recipe, self.plan = recipe, self._worker.run.plan
         self._values = SharedValues(session, self.rank)
@@ -203,6 +205,17 @@ class Pace:
         """
         self._worker.feed.pass_of.divided = True
         return StreamShard(iterable, self.rank, self.workers)
+
+    def backward(self, loss_of: LossOf, *batch: Any, precision: Precision | None = None) -> Tensor:
+        """Makes `loss_of(*batch).backward()`, in parts from the moment at which memory does not hold a whole batch, and
+        returns the loss.
+
+        `loss_of` returns the mean loss of the samples that it is given, which are the first dimension of each tensor.
+        `precision`: runs the passes, where they are not to run as they are. Raises what `loss_of` raises, and the error
+        of the allocator where parts do not help (docs/own-loop.md).
+        """
+        make = plain_backward if precision is None else precision.backward
+        return self._split.backward(loss_of, batch, make)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Hands over what backward has just computed, and carries on with whatever weights the scheme gives.

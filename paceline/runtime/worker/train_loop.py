@@ -15,7 +15,7 @@ from paceline.config import Config
 from paceline.core.errors import ConfigError
 from paceline.core.samples.batch_limits import bounded
 from paceline.engine import data, models
-from paceline.engine.accelerators import wait_for_all
+from paceline.engine.accelerators import give_back_memory, is_out_of_memory, wait_for_all
 from paceline.engine.data.dataset import WAY_OUT, Dataset, Splits, shown
 from paceline.engine.import_path import is_path
 from paceline.engine.model.loss import mean_loss
@@ -138,32 +138,39 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
     model, start = build_model(config, splits), open_at(config, spec.resume)
     start.load_into(model)
     model.to(spec.device)
-    trial_size = bounded(config.data.batch_size, spec.batch_limit)
-    x, y = splits.train.first(trial_size)
-    x, y = x.to(spec.device), y.to(spec.device)
     precision, for_trial = (Precision(config.model.precision, model, spec.device) for _ in range(2))
 
     def loss_of(x: Tensor, y: Tensor) -> Tensor:
         """Returns the mean loss of a mini-batch."""
         return mean_loss(model(x), x, y)
 
-    def trial() -> None:
-        """Makes a step that changes nothing, by which the worker's speed is measured."""
-        for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
-        wait_for_all(x.device)
+    def trial(samples: int) -> float:
+        """Returns the seconds of steps that change nothing, of so many samples or as many as memory holds, for as many
+        as --batch-size has."""
+        x, y = (part.to(spec.device) for part in splits.train.first(samples))
+
+        def step() -> None:
+            """Makes one of them."""
+            for_trial.backward(loss_of, x, y)  # its loss scale is not the training's
+            wait_for_all(x.device)
+
+        try:
+            return measured_step(step, model) * (config.data.batch_size / samples)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or samples < 2:
+                raise
+        give_back_memory(x.device)
+        return trial(samples // 2)
 
     recipe = recipe_of(config, len(splits.train))
     behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))
 
-    def measure() -> float:
-        """Returns the seconds of a step of --batch-size samples, also where this worker's batches are smaller."""
-        return measured_step(trial, model) * (config.data.batch_size / trial_size)
-
-    with Pace(model, recipe, spec, session, measure=measure, behind=behind) as pace:
+    largest = bounded(bounded(config.data.batch_size, spec.batch_limit), spec.part_size)
+    with Pace(model, recipe, spec, session, measure=lambda: trial(largest), behind=behind) as pace:
         if behind.memories is None:
             seed_generators(config.run.seed, rank, spec.incarnation)
         for x_batch, y_batch in pace.batches(
             splits.train, config.data.batch_size, epochs=None, partition=config.data.partition
         ):
-            precision.backward(loss_of, x_batch, y_batch)
+            pace.backward(loss_of, x_batch, y_batch, precision=precision)
             pace.step()

@@ -34,6 +34,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     servers=st.integers(0, 9),
     step_seconds=st.floats(0, 10),
     batch_limit=st.integers(0, 99),
+    part_size=st.integers(0, 99),
     transport=st.sampled_from(["auto", "shm", "tcp"]),
     allreduce=st.sampled_from(CARRIERS),
     device=st.sampled_from(["auto", "cpu", "cuda:3"]),
@@ -45,6 +46,7 @@ def test_a_seat_comes_back_as_it_was(
     servers: int,
     step_seconds: float,
     batch_limit: int,
+    part_size: int,
     transport: str,
     allreduce: str,
     device: str,
@@ -60,6 +62,7 @@ def test_a_seat_comes_back_as_it_was(
         device=device,
         step_seconds=step_seconds,
         batch_limit=batch_limit,
+        part_size=part_size,
         config=Config(cluster=ClusterSettings(transport=transport, allreduce=allreduce)),
     )
     assert spec_from(environment_of(spec, token)) == spec

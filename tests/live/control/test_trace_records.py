@@ -8,7 +8,17 @@ import pytest
 
 from paceline.core.coordination.party import worker
 from paceline.core.errors import ProtocolError
-from paceline.core.trace import CpuUsed, Decided, Evaluated, LinkTraffic, LostWork, ResourceUse, Span, to_row
+from paceline.core.trace import (
+    CpuUsed,
+    Decided,
+    Evaluated,
+    LinkTraffic,
+    LostWork,
+    ResourceUse,
+    Span,
+    in_parts_of,
+    to_row,
+)
 from paceline.live.control.reports import line_of
 from paceline.live.control.trace_records import records_from
 
@@ -25,6 +35,8 @@ def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
         SPAN,
         LostWork(at=1.0, party="worker 0", rank=1, steps=2, samples=16, group=0),
         Decided(at=1.0, party="worker 1", rank=1, verdict="wait", reason="why"),
+        Decided(at=1.0, party="worker 1", rank=2, verdict="wait", reason="why"),
+        Decided(at=1.0, party="worker 1", rank=1, verdict=in_parts_of(48), reason="why"),
         ResourceUse(at=1.0, party="worker 1", memory_bytes=1 << 40, cores=1.5),
         LinkTraffic(at=1.0, party="worker 1", other="server 0", sent=1, received=2, seconds=2.0),
         CpuUsed(at=1.0, party="worker 1", seconds=0.25, cores=2),
@@ -42,6 +54,7 @@ def test_a_worker_tells_of_its_own_time_and_decisions() -> None:
         "[" * 100_000,
         lines(Span(at=1.0, rank=2, activity="computing", seconds=0.5)),
         lines(LostWork(at=1.0, party="worker 1", rank=2, steps=2, samples=16)),
+        lines(Decided(at=1.0, party="worker 1", rank=2, verdict=in_parts_of(1), reason="why")),
         lines(CpuUsed(at=1.0, party="worker 2", seconds=0.25, cores=2)),
         lines(CpuUsed(at=1.0, party="worker 1", seconds=1e300, cores=2)),
         lines(ResourceUse(at=1.0, party="worker 2", memory_bytes=1, cores=1.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,17 @@ def test_it_is_trained_and_judged(threads: Runner, out: Path, model: str, data: 
 def test_the_file_of_weights_is_that_of_the_users_module(processes: Runner, out: Path) -> None:
     processes(config_of(out))
     Net().load_state_dict(load_file(out / "model.safetensors"))
+
+
+def test_on_a_card_that_holds_no_whole_batch_it_ends_with_the_same_weights(threads: Runner, tmp_path: Path) -> None:
+    nets, stop = ("Net", "OnSmallCard"), {"epochs": 0.0, "steps": 20}
+    for net in nets:
+        threads(config_of(tmp_path / net, net, stop=stop))
+    whole, parts = (load_file(tmp_path / net / "model.safetensors") for net in nets)
+    for name, weights in whole.items():
+        torch.testing.assert_close(parts[name], weights, rtol=0, atol=1e-6)
+    assert json.loads((tmp_path / "OnSmallCard" / "part_sizes.json").read_text()) == {"0": 5, "1": 5}
+    assert not (tmp_path / "Net" / "part_sizes.json").exists()
 
 
 def test_the_simulator_trains_it_too_and_ends_with_the_weights_of_the_live_run(threads: Runner, tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ class Launched:
         return did
 
 
+def replace_start(launched: Launched, start: Callable[[ProcessSpec], None]) -> Launched:
+    launched.start = start  # type: ignore[method-assign]
+    return launched
+
+
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
     launched = Launched()
@@ -82,6 +87,20 @@ def test_a_worker_comes_back_as_the_next_incarnation_when_it_is_due(launched: La
     of.start_due(trains=True, needs_evaluator=True)
     assert launched.taken() == [("worker 0", 1)]
     assert worker(0) in of.up
+
+
+def test_it_begins_with_what_the_one_before_found_of_its_memory(launched: Launched) -> None:
+    specs = [ProcessSpec(party=f"worker {rank}", workers=2, servers=0, coordinator="", token="") for rank in (0, 1)]
+    sizes, begun_with = {1: 48}, list[tuple[str, int]]()
+    monitored = replace_start(launched, lambda spec: begun_with.append((spec.party, spec.part_size)))
+    config = configuration.build({"cluster": {"workers": 2, "servers": 0}})
+    of = PartyIncarnations(config, monitored, print, part_size=lambda rank: sizes.get(rank, 0))  # type: ignore[arg-type]
+    of.begin({spec.who: spec for spec in specs}, ())
+    sizes[0] = 24
+    of.has_ended(ProcessEnded(who=worker(0), why=""))
+    of.ended(worker(0), trains=True, banned=())
+    of.start_due(trains=True, needs_evaluator=False)
+    assert begun_with == [("worker 0", 0), ("worker 1", 48), ("worker 0", 24)]
 
 
 def test_a_worker_is_not_started_again_once_nobody_trains(launched: Launched) -> None:

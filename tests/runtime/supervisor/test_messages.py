@@ -20,6 +20,7 @@ from paceline.core.trace import (
     LostWork,
     MemberChange,
     Record,
+    in_parts_of,
 )
 from paceline.runtime.supervisor.messages import MessagesForUser, RunHeader
 
@@ -94,6 +95,12 @@ def test_who_makes_no_steps_is_named_whoever_found_it() -> None:
     for party in ("coordinator", "worker 1"):
         record = Decided(at=1.0, party=party, rank=1, verdict=NO_STEPS, reason="why")
         assert messages().line_of(record) == "worker 1 makes no steps: why"
+
+
+def test_a_worker_whose_memory_was_exhausted_is_named() -> None:
+    record = Decided(at=1.0, party="worker 1", rank=1, verdict=in_parts_of(48), reason="out of memory at 96 samples")
+    line = messages().line_of(record)
+    assert line == "worker 1 makes its steps in parts of at most 48 samples: out of memory at 96 samples"
 
 
 def test_work_that_is_lost_is_named_with_its_number_and_its_group() -> None:

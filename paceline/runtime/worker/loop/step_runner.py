@@ -183,6 +183,23 @@ class StepRunner:
         counts = self._counts
         self._positions.contributed(counts.steps, self._feed.position, counts.samples, self._leases.samples_trained)
 
+    def why_not_again(self, adds: bool) -> str:
+        """Returns why the gradient of an attempt cannot be dropped; "" if it can. `adds`: it was added to others."""
+        overlap = self._overlap.now if self._overlap else None
+        if overlap and overlap.announced:
+            return "some of its gradient has left already: give --overlap off"
+        return "gradients of earlier batches are in it: make a pace.step() after each pace.backward()" if adds else ""
+
+    def drop_gradient(self) -> None:
+        """Drops the gradient of an attempt, so that it can be made again."""
+        self.gather()
+        self._model.flat.zero_grad()
+
+    def gather(self) -> None:
+        """Prepares a gradient that several backward passes make: none of it may leave before the last."""
+        self._model.flat.settle()
+        self.detach()
+
     def detach(self) -> None:
         """Ends the overlap, and takes its hooks off the module: nothing leaves any more while backward runs."""
         if self._overlap:

@@ -26,6 +26,7 @@ from paceline.engine.accelerators import wait_for
 from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.forward_samples import SamplesOf
+from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.sharded.gathered_model import GatheredModel
 from paceline.live.control.session import Session
 from paceline.runtime.spec.job_spec import Recipe
@@ -38,6 +39,7 @@ from paceline.runtime.worker.ranks.local_group import LocalGroup
 from paceline.runtime.worker.ranks.meeting import RankMeeting
 from paceline.runtime.worker.ranks.rank_batches import SampleNumbers, check_loader, items_of, pair_of, part_of
 from paceline.runtime.worker.schedules.loop_schedules import LoopProgress
+from paceline.runtime.worker.steps.split_backward import LossOf, plain_backward
 
 NO_SHARING = (
     "pace.share, pace.shared and pace.plateau in a worker of several devices: measure the same on all ranks and "
@@ -181,6 +183,10 @@ class FirstRankPace(Pace):
                 return
             self._link.deliver_same(torch.tensor(found))
             yield part_of(found, *self._ranks.place)
+
+    def backward(self, loss_of: LossOf, *batch: Any, precision: Precision | None = None) -> Tensor:
+        """Makes it whole: parts would have to be those of all ranks."""
+        return plain_backward(loss_of, *batch) if precision is None else precision.backward(loss_of, *batch)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         if isinstance(model, int):

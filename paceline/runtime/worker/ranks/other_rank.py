@@ -30,6 +30,7 @@ from paceline.engine.data.batches import MapStyle
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.forward_samples import ForwardSamples, SamplesOf
 from paceline.engine.model.flat_model import FlatModel
+from paceline.engine.model.mixed_precision import Precision
 from paceline.engine.optim.optimizer_state import OptimizerState
 from paceline.engine.optim.own_optimizer import UserSteps
 from paceline.engine.sharded.local_parts import REST, WEIGHTS
@@ -42,6 +43,7 @@ from paceline.runtime.worker.ranks.rank_batches import check_loader, items_of, p
 from paceline.runtime.worker.schedules.loop_schedules import LoopProgress, LoopSchedules
 from paceline.runtime.worker.schedules.sample_schedule import SampleSchedule
 from paceline.runtime.worker.steps.drop_in import DropInOptimizer, drop_ins
+from paceline.runtime.worker.steps.split_backward import LossOf, plain_backward
 
 
 class Obedience:
@@ -222,6 +224,10 @@ class OtherRankPace:
                 yield part_of(numbers.tolist(), *self._ranks.place)
             finally:
                 self._passing = False
+
+    def backward(self, loss_of: LossOf, *batch: Any, precision: Precision | None = None) -> Tensor:
+        """Makes it whole: parts would have to be those of all ranks."""
+        return plain_backward(loss_of, *batch) if precision is None else precision.backward(loss_of, *batch)
 
     def step(self, model: str | int | None = None, samples: int | None = None) -> None:
         """Makes a step together with the other ranks. Raises PeerLost where one of them is lost."""

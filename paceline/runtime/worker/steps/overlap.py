@@ -65,6 +65,11 @@ class Overlap:
         else:
             self._backward.cancel()
 
+    @property
+    def announced(self) -> bool:
+        """Returns True if some of the gradient may have left already."""
+        return self._announced > 0
+
     def seconds_lost(self) -> float:
         """Returns the seconds that the loop spent on sending and waiting since `prepare`, or since this was called
         last."""

@@ -17,7 +17,7 @@ from paceline.engine.model.trial_pass import unchanged
 from paceline.live.adaptive_spin import working_seconds
 
 
-def measured_step(step: Callable[[], None], module: nn.Module, repeats: int = 3) -> float:
+def measured_step(step: Callable[[], object], module: nn.Module, repeats: int = 3) -> float:
     """Returns the median seconds of `repeats` calls of `step`, after one to warm up.
 
     `module` and torch's generators are as before afterwards.
