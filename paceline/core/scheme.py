@@ -122,6 +122,7 @@ class Scheme:
     workers_differ: each worker has a model of its own, and that of the run is their mean, weighted by `Role.model`.
     local_optimizer: the optimizer of the local steps, where a run names none; "" for the usual one.
     mixes_steps: an update may be made of gradients of different steps of the workers' loops, or steps differ in size.
+    sizes_batches: it says how large each worker's batches are, so a step counts as many samples as its batch has items.
     composite: it is made of other schemes, and cannot be a part of one that is.
     round_steps: the parameter that has the local steps between two exchanges, where short runs need fewer; "" for none.
     few_steps: a run of fewer steps of each worker is a short one, for the reason beside the number.
@@ -143,6 +144,7 @@ class Scheme:
     workers_differ: ClassVar[bool] = False
     local_optimizer: ClassVar[str] = ""
     mixes_steps: ClassVar[bool] = False
+    sizes_batches: ClassVar[bool] = False
     composite: ClassVar[bool] = False
     round_steps: ClassVar[str] = ""
     few_steps: ClassVar[tuple[int, str]] = (0, "")

@@ -130,11 +130,15 @@ class PacelineTrainer(Trainer):
     def get_batch_samples(self, *positional: Any, **named: Any) -> tuple[list[Any], Any]:
         """Takes the batches of the next step, which weighs what its loss is divided by: tokens, of a language model.
 
-        A run that a number of samples or epochs ends (`--samples`, `--epochs`) counts sequences.
+        A run that a number of samples or epochs ends (`--samples`, `--epochs`) counts sequences, and so does one whose
+        scheme says how large batches are.
         """
         batches, items = super().get_batch_samples(*positional, **named)
         pace = self.joined()
-        if items is not None and isinstance(pace, Pace) and not (pace.plan.samples or pace.plan.epochs):
+        by_items = isinstance(pace, Pace) and (
+            pace.plan.samples or pace.plan.epochs or any(s.sizes_batches for s in pace.recipe.make_scheme().in_turn())
+        )
+        if items is not None and isinstance(pace, Pace) and not by_items:
             pace.optimizer.samples = max(1, int(torch.as_tensor(items).sum()))
         return batches, items
 

@@ -119,6 +119,7 @@ class LBBSP(Scheme):
     lock_step = True
     equal_rounds = False
     mixes_steps = True
+    sizes_batches = True
 
     def most_samples(self, batch: int, workers: int) -> int:
         return self.global_batch or 2 * batch * workers  # see `_own_batches`

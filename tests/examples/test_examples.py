@@ -210,6 +210,21 @@ def test_a_frameworks_loop_trains_alone(example: str, said: str, tmp_path: Path)
     assert re.search(said, run("-W", "ignore", str(EXAMPLES / example), folder=tmp_path))
 
 
+@pytest.mark.parametrize("example", ["17_sft.py", "18_peft.py"])
+def test_adapters_are_trained_by_two_unlike_workers_and_load_in_plain_peft(example: str, tmp_path: Path) -> None:
+    for name in ("peft", "trl", "datasets"):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install 'paceline[integrations]'")
+    script = [sys.executable, "-W", "ignore", str(EXAMPLES / example)]
+    unlike = ["--slowdown", "1,2.5", "--step-ms", "20", "--batch-limits", "32,8", "--out", "run"]
+    out = run("-m", "paceline", "launch", "-n", "2", "-s", "1", *unlike, *script, folder=tmp_path)
+    found = re.search(r"loss (\S+), of the saved adapters in plain PEFT (\S+)\n", out)
+    assert found, out
+    assert found[1] == found[2]
+    assert float(found[1]) < 1.5, "of 48 words alike it is 3.9"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert all(worker["steps"] for worker in summary["workers"])
+
+
 def test_timms_loop_trains_alone(tmp_path: Path) -> None:
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed: pip install 'paceline[timm]'")

@@ -147,3 +147,16 @@ def test_a_step_weighs_the_tokens_that_its_loss_is_divided_by(tmp_path: Path) ->
 
     trainer = trained(Noting, tmp_path, {"gradient_accumulation_steps": 2}, data_collator=collated)
     assert trainer.pace.total_samples == trainer.items > 2 * 40
+
+
+def test_where_the_scheme_says_how_large_batches_are_sequences_count(tmp_path: Path) -> None:
+    """lbbsp dealt batches of as many sequences as they had tokens."""
+    sizes: list[int] = []
+
+    def collated(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        sizes.append(len(rows))
+        return {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+
+    trainer = trained(Shared, tmp_path, {}, scheme="lbbsp", data_collator=collated)
+    assert set(sizes) == {8}
+    assert trainer.pace.total_samples == 2 * 40

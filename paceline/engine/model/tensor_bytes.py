@@ -138,19 +138,22 @@ def digest_of(t: Tensor, passed: Callable[[int], None] = lambda nbytes: None) ->
     it. It keeps no secret: who wants to send other numbers need not forge it. `passed` is told of each block.
     """
     total, room = nbytes_of(t), torch.zeros(_BLOCK, dtype=torch.uint8, device=t.device)
-    words, sums = room.view(torch.int64), list[Tensor]()
-    factors = _factors().to(t.device)
-    for start in range(0, total, _BLOCK):
+    words, factors = room.view(torch.int64), _factors().to(t.device)
+    # One room for all blocks: what each would allocate and free leaves holes between the sums, a hundred MB of them.
+    mixed, shifted = torch.empty_like(words), torch.empty_like(words)
+    sums = torch.empty(-(-total // _BLOCK), dtype=torch.int64, device=t.device)
+    for i, start in enumerate(range(0, total, _BLOCK)):
         stop = min(total, start + _BLOCK)
         if stop - start < _BLOCK:
             room.zero_()
         room[: stop - start].copy_(read_bytes(t, start, stop))
-        mixed = words * _SPREAD
-        mixed ^= (mixed >> _SHIFT) & ((1 << 64 - _SHIFT) - 1)
-        sums.append((mixed * factors).sum())
+        torch.mul(words, _SPREAD, out=mixed)
+        torch.bitwise_right_shift(mixed, _SHIFT, out=shifted)
+        mixed ^= shifted.bitwise_and_((1 << 64 - _SHIFT) - 1)
+        torch.sum(mixed.mul_(factors), 0, out=sums[i])
         passed(stop - start)
     found = hashlib.sha256(repr((str(t.dtype), tuple(t.shape))).encode())
-    found.update(repr(torch.stack(sums).tolist() if sums else []).encode())
+    found.update(repr(sums.tolist()).encode())
     return found.digest()
 
 

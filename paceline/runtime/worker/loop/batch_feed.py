@@ -93,6 +93,7 @@ class BatchFeed:
         self._adds = False  # was there a gradient before the last one?
         self._held = 0  # batches that the loop was given last, of one iteration each, and has not gone on from
         self._at_hand: dict[int, int] = {}  # by number: samples of the batches since the last step, or before it
+        self._items: dict[int, int] = {}  # the same in items of the data set, which may count as several samples
         self._current = set[int]()  # those of them that the loop has not gone on from
         # Returns the samples of those that are in the gradient: a loop may skip some.
         self.trained_among: Callable[[Mapping[int, int], Collection[int]], int] = lambda batches, _: sum(
@@ -115,11 +116,19 @@ class BatchFeed:
     @property
     def samples(self) -> int:
         """Returns the samples of the mini-batches that the next step is of; 0 if they are not from here."""
+        return self._of_step(self._at_hand)
+
+    @property
+    def items(self) -> int:
+        """Returns the same in items of the data set."""
+        return self._of_step(self._items)
+
+    def _of_step(self, counts: Mapping[int, int]) -> int:
         if not self.feeds:
             return 0
-        if len(self._at_hand) < 2:  # as a rule
-            return sum(self._at_hand.values())
-        return self.trained_among(self._at_hand, self._current)
+        if len(counts) < 2:  # as a rule
+            return sum(counts.values())
+        return self.trained_among(counts, self._current)
 
     @property
     def names_samples(self) -> bool:
@@ -158,7 +167,7 @@ class BatchFeed:
                 return
             if isinstance(stream, Batches):
                 stream.at_hand += len(batch[1])
-            with self._handed_out(len(batch[1]), len(batch[1]) * part):
+            with self._handed_out(len(batch[1]), len(batch[1]), part):
                 yield batch
 
     def loaded(
@@ -196,7 +205,7 @@ class BatchFeed:
                 return
             if isinstance(stream, Batches):
                 stream.at_hand += length
-            with self._handed_out(samples_of(batch) if samples_of else length, length * part):
+            with self._handed_out(samples_of(batch) if samples_of else length, length, part):
                 yield batch
         if dealer:
             self._sizes.spent = dealer.ends_run
@@ -252,7 +261,7 @@ class BatchFeed:
                 if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
                     return
                 shard.handed_out(items)
-                with self._handed_out(samples, items * part):
+                with self._handed_out(samples, items, part):
                     yield batch
             shard.end_pass()
             if not batches:  # nor will there be any in the next pass
@@ -260,23 +269,24 @@ class BatchFeed:
         self._guard.end_of_batches()
 
     @contextlib.contextmanager
-    def _handed_out(self, samples: int, part: float) -> Iterator[None]:
+    def _handed_out(self, samples: int, items: int, part: float) -> Iterator[None]:
         """Notes that the loop gets a batch of so many, for the same step as the others since the last one, and in the
         end that it goes on from it.
 
-        part: how much it is of a batch of the plain loop.
+        items: of the data set in it; part: how much one is of a batch of the plain loop.
         It may take them all before it begins with the first, so whether there is a gradient yet says nothing.
         """
         self._guard.batch()
         self._batches += 1
         if self._begins:
             self._at_hand.clear()
+            self._items.clear()
         self._adds = not self._begins and self._guard.has_gradient
         number = self._batches
-        self._at_hand[number] = samples
+        self._at_hand[number], self._items[number] = samples, items
         self._current.add(number)
         self._begins = False
-        self.pass_of.handed_out(part)
+        self.pass_of.handed_out(items * part)
         self._watch.hand_out()
         self._held += 1
         try:
@@ -325,6 +335,7 @@ class BatchFeed:
             self._begins = True
         elif self._adds:
             self._at_hand = {self._batches: self._at_hand[self._batches]}
+            self._items = {self._batches: self._items[self._batches]}
         else:
             self._begins = True
 

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 
 from paceline.core.effects import Compute, Computed, Train, Trained
-from paceline.core.errors import PeerLost, Stopped, Undone
+from paceline.core.errors import ConfigError, PeerLost, Stopped, Undone
 from paceline.core.role import NO_WORK, WorkCount
 from paceline.core.trace import DOES_NOT_OVERLAP, OVERLAPS, Decided
 from paceline.runtime.checkpointing.worker_position import PositionLog
@@ -117,7 +117,13 @@ class StepRunner:
         self._guard.before_step()
         self.rate.follow(self._model.update)
         self._make_local_step()
-        at_least = self._run.spec.step_seconds * self._sizes.part_of_a_batch(samples)
+        items = self._feed.items or samples
+        if items != samples and self._sizes.by_scheme is not None:
+            raise ConfigError(
+                f"{self._run.recipe.scheme} says how many items a batch has, and this step counts {samples} for {items}"
+                ": leave samples_of= and the number in pace.step() out, or take another scheme"
+            )
+        at_least = self._run.spec.step_seconds * self._sizes.part_of_a_batch(items)
         overlap = self._overlap.now if self._overlap else None
         leaves = (work.left < 2 and not self._alone) or overlap is not None
         seconds = self._watch.passed(at_least, hands_over=leaves)

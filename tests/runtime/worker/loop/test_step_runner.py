@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
-from paceline.core.errors import PeerLost
+import paceline
+from paceline.core.errors import ConfigError, PeerLost
 from paceline.runtime.supervisor.phase_deadlines import RunFailed
 from paceline.runtime.worker.pace import Pace
-from tests.runtime.own_loops import run_loops, toy_data
+from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
 
 def test_a_worker_is_at_its_mini_batch_while_it_has_one_and_at_no_other_time(out: Path) -> None:
@@ -106,3 +109,36 @@ def test_a_step_that_was_under_way_when_the_run_failed_does_not_go_on_alone(out:
     with pytest.raises(RunFailed):
         run_loops(out, "asp", loop)
     assert "the coordinator is gone" in str(raised[0])
+
+
+@pytest.mark.parametrize("samples_of", [None, lambda batch: 5 * len(batch[0])])
+def test_an_emulated_step_lasts_by_the_items_of_its_batch_whatever_they_count_as(out: Path, samples_of: Any) -> None:
+    """A step of a language model counts its tokens."""
+    lasted: list[float] = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        passed = pace._worker.watch.passed
+
+        def noted(at_least: float, **more: Any) -> float:
+            lasted.append(at_least)
+            return passed(at_least, **more)
+
+        pace._worker.watch.passed = noted  # type: ignore[method-assign]
+        for x, y in pace.loader(toy_data(20), 8, epochs=1, samples_of=samples_of):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step(5 * len(x))
+
+    run_loops(out, "asp", loop, workers=1, cluster={"step_ms": 2.0})
+    assert lasted == pytest.approx([0.002, 0.002, 0.001])
+
+
+@pytest.mark.usefixtures("alone")
+def test_where_the_scheme_says_how_large_batches_are_a_step_counts_their_items() -> None:
+    """Else it would deal batches of as many items as they have tokens."""
+    model = toy_model()
+    pace = paceline.join(model, torch.optim.SGD(model.parameters(), 0.1), scheme="lbbsp")
+    with pytest.raises(ConfigError, match=r"lbbsp says how many items a batch has, .* 40 for 8: leave samples_of="):
+        for x, y in pace.batches(toy_data(), 8):
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step(len(x) if pace.steps < 2 else 40)
+    pace.abandon("as the error would")
