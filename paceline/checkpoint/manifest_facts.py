@@ -77,6 +77,30 @@ def done(v: Any) -> bool:
     return _pieces(v) and all(start < stop for _, start, stop in v)
 
 
+_of_shares = _rows(_whole(0, EPOCH_MAX), count, count, rank)
+
+
+def pieces_of_shares(v: Any) -> bool:
+    """Returns True for pieces of shares, none of which is empty."""
+    return _of_shares(v) and all(start < stop for _, start, stop, _ in v)
+
+
+_spans = _rows(count, count)
+
+
+def shares(v: Any) -> bool:
+    """Returns True for a place in each worker's share, and spans before it, in order, of samples that nobody has
+    trained."""
+    if not (isinstance(v, list) and all(isinstance(row, list) and len(row) == 2 for row in v)):
+        return False
+    return all(count(place) and _spans(spans) and _in_order(spans, place) for place, spans in v)
+
+
+def _in_order(spans: list[list[int]], place: int) -> bool:
+    ends = [end for span in spans for end in span]
+    return all(a < b for a, b in spans) and ends == sorted(ends) and max(ends, default=0) <= place
+
+
 TABLES: Mapping[str, Callable[[Any], bool]] = {
     "version": count,
     "clocks": _rows(rank, count),
@@ -124,6 +148,7 @@ FACTS: Mapping[str, Callable[[Any], bool]] = {
     "settled": _flag,
     "moved": _flag,
     "drawn": done,
+    "shares": shares,
     "numbers": numbers,
     "tables": _tables,
     "kept": kept,

@@ -40,13 +40,14 @@ def start_of(spec: ProcessSpec, recipe: Recipe) -> ResumePoint:
 
 def progress_at(start: ResumePoint, rank: int, workers: int) -> ResumedProgress:
     """Returns the progress of a worker that begins there."""
-    memories = start.memories(rank)
+    memories, place = start.memories(rank), start.place(rank)
     return ResumedProgress(
         start.clock(rank),
         samples=start.samples,
         memories=memories,
-        position=start.samples // workers,
+        position=start.samples // workers if place is None else place,
         done=start.done,
+        skipped=start.skipped,
     )
 
 

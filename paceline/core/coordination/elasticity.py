@@ -29,7 +29,7 @@ as a share under gossip. A worker that was drained hears of losses until it has 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
@@ -58,6 +58,7 @@ from paceline.core.fault_tolerance.membership import (
     MembershipState,
     Refuse,
 )
+from paceline.core.samples.shares_kept import KeptShare
 from paceline.core.trace import LostWork, MemberChange
 
 
@@ -68,17 +69,29 @@ class Elasticity:
     """
 
     def __init__(
-        self, run: RunContext, recovery: Recovery, ending: RunEnding, leasing: Leasing, quotas: Quotas, min_workers: int
+        self,
+        run: RunContext,
+        recovery: Recovery,
+        ending: RunEnding,
+        leasing: Leasing,
+        quotas: Quotas,
+        min_workers: int,
+        shares: Sequence[KeptShare] = (),
     ) -> None:
+        """`shares`: what the checkpoint that the run goes on from had of the shares of the first data set."""
         self._run, self._state, self._roster = run, run.state, run.roster
         self._members, self._decide = run.members, run.decide
         self._recovery, self._ending = recovery, ending
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
-        self.shares = ShareRequests(run.decide.send, run.totals, run.roster.ranks)
+        self.shares = ShareRequests(run.decide.send, run.totals, run.roster.ranks, shares, self._report_left)
         self._asked: set[Party] = set()  # for a stack trace, since their step takes long
         self._set_aside: dict[Party, str] = {}  # why
         self._waiting: dict[Party, control.Hello] = {}  # said while servers were being replaced
+
+    def _report_left(self, left: loop_messages.SharesLeft) -> None:
+        self._state.shares_left = left
+        self._decide.send(self._roster.evaluator, left)
 
     def begin(self) -> None:
         """Begins to watch the starting workers and the servers; called when training starts."""

@@ -23,10 +23,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.loop_messages import SharesLeft
 from paceline.core.coordination.party import Party
 from paceline.core.coordination.roster import ProgressTotals, RunRoster
 from paceline.core.effects import Data
 from paceline.core.fault_tolerance.membership import Membership
+from paceline.core.samples.shares_kept import KeptShare
 
 if TYPE_CHECKING:  # whoever only reads the phase of a run needs no coordinator
     from paceline.core.coordination.decisions import Decisions
@@ -71,6 +73,7 @@ class RunState:
     agreed            the plan, once there is one
     rate_factor       the operator's factor on the learning rate (`operator_orders.py`)
     shared            the last value of each name that a loop has shared with all workers, as JSON
+    shares_left       what workers that are gone have trained of shares, once one is
     """
 
     phase: RunPhase = RunPhase.GATHERING
@@ -83,6 +86,7 @@ class RunState:
     agreed: control.Plan | None = None
     rate_factor: float = 1.0
     shared: dict[str, str] = field(default_factory=dict)
+    shares_left: SharesLeft | None = None
 
     @property
     def training(self) -> bool:
@@ -175,6 +179,7 @@ class RunRules:
     min_workers       the run ends when a loss leaves fewer; with 0 it goes on when all have left, too
     model_on_servers  the servers hold the model, so no worker is needed for the last one
     done              leased samples that were finished before this run was resumed
+    shares            where it goes on in the shares of workers, and what before that is trained by nobody
     own_results       who is expelled for results that only it sees
     own_loops         workers run a script, which may draw samples, report evaluations and ask for the end of the run
     """
@@ -187,6 +192,7 @@ class RunRules:
     min_workers: int = 1
     model_on_servers: bool = False
     done: Data = ()
+    shares: tuple[KeptShare, ...] = ()
     own_results: OwnResultRule = NOBODY_EXPELLED
     own_loops: bool = True
 

@@ -94,6 +94,18 @@ class ShareTaken:
     stop: int = 0
 
 
+@message("control.SharesLeft", plane="control")
+class SharesLeft:
+    """Reports to the evaluator what workers that are gone have trained of the first data set's shares.
+
+    free     the shares that are free, as (rank, samples in an epoch)
+    trained  what those workers have trained, and what was trained before the run, as (rank, start, stop)
+    """
+
+    free: tuple[tuple[int, int], ...]
+    trained: tuple[tuple[int, int, int], ...]
+
+
 @message("control.Reported", plane="control")
 class Reported:
     """Reports an evaluation made by a worker's loop; 0 for what it did not measure."""

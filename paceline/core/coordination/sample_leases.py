@@ -23,7 +23,16 @@ from typing import Any, Protocol
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages
 from paceline.core.coordination.lifecycle import StopRule
-from paceline.core.coordination.loop_messages import FINISHES, IS_BACK, LEAVES, ShareTaken, ShareTrained, TakeShare
+from paceline.core.coordination.loop_messages import (
+    BEGINS,
+    FINISHES,
+    IS_BACK,
+    LEAVES,
+    SharesLeft,
+    ShareTaken,
+    ShareTrained,
+    TakeShare,
+)
 from paceline.core.coordination.party import Party, server, worker
 from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.effects import Data
@@ -32,6 +41,7 @@ from paceline.core.samples.left_shares import LeftShares
 from paceline.core.samples.sample_budget import Budget
 from paceline.core.samples.sample_leases import Leases
 from paceline.core.samples.sample_queue import SampleQueue
+from paceline.core.samples.shares_kept import KeptShare
 from paceline.core.trace import Leased
 from paceline.core.validation.majority import AgreedAccounts, Majority
 
@@ -299,20 +309,28 @@ class ShareRequests:
         send: Callable[[Collection[Party], ShareTaken], None],
         totals: ProgressTotals,
         here: Callable[[], set[int]],
+        kept: Sequence[KeptShare] = (),
+        report: Callable[[SharesLeft], None] = lambda left: None,
     ) -> None:
-        """`here` returns the ranks of the workers that train."""
-        self._send, self._totals, self._here = send, totals, here
+        """`here` returns the ranks of the workers that train. `kept`: what a checkpoint had of the first data set's
+        shares. `report` is called with what workers that are gone have trained of them, each time that changes."""
+        self._send, self._totals, self._here, self._kept, self._report = send, totals, here, kept, report
         self._shares: dict[int, AgreedAccounts[Sequence[int], LeftShares]] = {}  # by data set, and the shares
         self._waiting: dict[int, TakeShare] = {}  # by rank
         self._leaving: set[int] = set()  # they train no more, and make their last exchange
         self._waits = True  # may anybody?
+        self._has_reported = False
 
     def trained(self, rank: int, said: ShareTrained) -> None:
         """Takes a worker's report of its share. Raises ProtocolError if it has none."""
         if rank >= len(said.sizes) or said.stream > STREAMS_MAX:
             raise ProtocolError(f"worker {rank} has none of the {len(said.sizes)} shares of data set {said.stream}")
-        shares = self._shares.setdefault(said.stream, AgreedAccounts(LeftShares))
+        kept = () if said.stream else self._kept
+        make = functools.partial(LeftShares, kept=kept)
+        shares = self._shares.setdefault(said.stream, AgreedAccounts(make))
         self._take_report(shares.report(rank, said.sizes, self._here()), rank, said)
+        if not said.stream and (said.event != BEGINS or not self._has_reported):
+            self._report_left()
         self._answer_waiting()
 
     def take_refused(self) -> list[tuple[int, str]]:
@@ -358,6 +376,7 @@ class ShareRequests:
             # One that is lost has not reported how much it has trained, but its progress.
             for shares in of_stream.all():
                 shares.gone(rank, 0 if stream else self._totals.share_of(rank))
+        self._report_left()
         self._answer_waiting()
 
     def servers_go_back(self) -> None:
@@ -369,6 +388,13 @@ class ShareRequests:
         """Returns the samples of each worker's share of the first data set that nobody has trained, nor will."""
         shares = self._shares[0].of_most() if 0 in self._shares else None
         return shares.untrained() if shares else {}
+
+    def _report_left(self) -> None:
+        shares = self._shares[0].of_most() if 0 in self._shares else None
+        if shares is not None and shares.moved:
+            self._has_reported = True
+            free, trained = shares.by_gone()
+            self._report(SharesLeft(free=tuple(free.items()), trained=tuple(trained)))
 
     def _of(self, stream: int, rank: int) -> LeftShares | None:
         return self._shares[stream].of(rank) if stream in self._shares else None

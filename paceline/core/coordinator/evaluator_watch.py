@@ -102,5 +102,7 @@ class EvaluatorLives:
         roster = run.roster.roster(self._recovery.server_view, late=run.members)
         for message in (roster, run.state.plan, control.Go(at=run.now(), samples=run.totals.samples)):
             self._decide.send([EVALUATOR], message)
+        if run.state.shares_left is not None:
+            self._decide.send([EVALUATOR], run.state.shares_left)
         if run.state.phase is RunPhase.FINISHING:
             self._decide.send([EVALUATOR], self._ending.finish_order())

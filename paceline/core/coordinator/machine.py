@@ -101,7 +101,9 @@ class CoordinatorMachine:
         self.recovery = Recovery(run, snapshots)
         self.ending = RunEnding(run, rules.stop, self.recovery, self.leasing)
         quotas = Quotas(rules.stop, run.totals, roster.ranks, rules.done)
-        self.elasticity = Elasticity(run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers)
+        self.elasticity = Elasticity(
+            run, self.recovery, self.ending, self.leasing, quotas, rules.min_workers, rules.shares
+        )
         self.own_results = OwnResultStrikes(run, self.elasticity, rules.own_results)
         self._standstill = Standstill(run)
         self._operator = OperatorOrders(run, self.elasticity, self.ending)
@@ -367,9 +369,9 @@ class CoordinatorMachine:
     def _record_untrained(self) -> None:
         """Records what workers have left of their shares when nobody was there any more to train it."""
         for rank, samples in self.elasticity.shares.untrained().items():
-            reason = (
-                f"{samples:,} samples of worker {rank}'s share were trained by nobody: it left when the others ended"
-            )
+            count = f"{samples:,} samples" if samples > 1 else "a sample"
+            were = "were" if samples > 1 else "was"
+            reason = f"{count} of worker {rank}'s share {were} trained by nobody: it left when the others ended"
             self.decide.record(
                 Decided(at=self.run.now(), party="coordinator", rank=rank, verdict=LEFT_UNTRAINED, reason=reason)
             )

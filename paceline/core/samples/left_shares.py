@@ -20,9 +20,10 @@ import bisect
 import math
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
 
 from paceline.core.samples.batch_cut import batch_of
+from paceline.core.samples.sample_leases import SampleRanges
+from paceline.core.samples.shares_kept import KeptShare, SharePiece, pieces_left, trained_before
 
 
 def bounds_of_take(epochs: int, epochs_max: int) -> tuple[int, ...]:
@@ -35,23 +36,18 @@ def bounds_of_take(epochs: int, epochs_max: int) -> tuple[int, ...]:
     return (min(epochs, epochs_max or epochs),)
 
 
-class SharePiece(NamedTuple):
-    """Places of the share of worker `rank`, all of one epoch."""
-
-    epoch: int
-    rank: int
-    start: int
-    stop: int
-
-
 class LeftShares:
-    """Gives out what is free of the shares of one data set; `sizes`: of the shares, in samples, by rank."""
+    """Gives out what is free of the shares of one data set."""
 
-    def __init__(self, sizes: Sequence[int]) -> None:
+    def __init__(self, sizes: Sequence[int], kept: Sequence[KeptShare] = ()) -> None:
+        """`sizes`: of the shares, in samples, by rank. `kept`: what a checkpoint had of them, where the run goes on."""
         self.sizes = tuple(sizes)
+        self._begun = {rank: share.place for rank, share in enumerate(kept)}
+        self._by_gone = trained_before(kept)  # places that workers have trained that are not here any more
         self._trained: dict[int, int] = {}  # of shares that their worker trains
         self._next: dict[int, int] = {}  # the first place that nobody was given, of shares that are free
-        self._returned: list[SharePiece] = []  # in order
+        self._returned = pieces_left(self.sizes, kept)  # in order
+        self._moved = bool(self._returned)
         self._given: dict[int, _Given] = {}  # to workers that take part
         self._epochs = 0  # of all that asked, the most
         self._finished: set[int] = set()
@@ -64,6 +60,9 @@ class LeftShares:
 
         steps: that it makes of its share, as far as that is known; 0: any number.
         """
+        if rank not in self._begun:
+            self._begun[rank] = trained
+            self._was_trained(rank, 0, trained)
         if rank not in self._next:
             self._trained[rank], self._steps[rank] = trained, steps
 
@@ -74,15 +73,21 @@ class LeftShares:
 
     def free(self, rank: int) -> None:
         """The share of worker `rank` is free from the first place on that it has not trained."""
-        self._next.setdefault(rank, self._trained.pop(rank, 0))
+        if rank not in self._next:
+            begun = self._begun.get(rank, 0)
+            self._next[rank] = self._trained.pop(rank, begun)
+            self._was_trained(rank, begun, self._next[rank])
 
     def gone(self, rank: int, trained: int = 0) -> None:
         """Worker `rank` trains no more. `trained`: samples of its share, if it has reported fewer before."""
         if rank in self._trained:
             self._trained[rank] = max(trained, self._trained[rank])
             self.free(rank)
-        for piece in self._given.pop(rank, _Given()).pieces:
+        given = self._given.pop(rank, _Given())
+        for piece in given.pieces:
             bisect.insort(self._returned, piece)
+        for share, start, stop in given.trained:
+            self._was_trained(share, start, stop)
 
     def trained(self, rank: int, samples: int) -> None:
         """Worker `rank` has trained the first so many samples of the free pieces that it was given."""
@@ -129,6 +134,20 @@ class LeftShares:
             left[piece.rank] = max(0, left.get(piece.rank, 0)) + piece.stop - piece.start
         return {rank: samples for rank, samples in sorted(left.items()) if samples > 0}
 
+    @property
+    def moved(self) -> bool:
+        """Returns True if others train what workers have left of their shares, here or before the run went on."""
+        return self._moved or bool(self._next)
+
+    def by_gone(self) -> tuple[dict[int, int], SampleRanges]:
+        """Returns the sizes of the shares that are free, by rank, and which places those have trained that are gone, as
+        (rank, start, stop)."""
+        return {rank: self.sizes[rank] for rank in sorted(self._next)}, self._by_gone
+
+    def _was_trained(self, rank: int, start: int, stop: int) -> None:
+        if start < stop:
+            self._by_gone.add((rank, start, stop))
+
     def _epoch(self, rank: int) -> int:
         return self._next[rank] // max(1, self.sizes[rank])
 
@@ -156,6 +175,7 @@ class _Given:
 
     def __init__(self) -> None:
         self.pieces: deque[SharePiece] = deque()
+        self.trained = SampleRanges()  # as (rank, start, stop)
         self._dropped = 0
 
     def add(self, piece: SharePiece) -> None:
@@ -170,4 +190,5 @@ class _Given:
             cut = min(piece.stop, piece.start + more)
             if cut < piece.stop:
                 self.pieces.appendleft(piece._replace(start=cut))
+            self.trained.add((piece.rank, piece.start, cut))
             more -= cut - piece.start

@@ -84,6 +84,11 @@ class SampleRanges:
         """Returns the parts of `piece` that are not in the set."""
         return difference(piece, self.within(piece))
 
+    def end(self, epoch: int) -> int:
+        """Returns the first place of that epoch behind all that are in the set."""
+        spans = self._spans.get(epoch)
+        return spans[-1][1] if spans else 0
+
     def of(self, epoch: int) -> int:
         """Returns how many places of that epoch are in the set."""
         return _length(self._spans.get(epoch, ()))

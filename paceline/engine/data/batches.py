@@ -15,7 +15,8 @@ from torch.utils.data import default_collate
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.samples.batch_cut import batch_of
-from paceline.core.samples.left_shares import SharePiece
+from paceline.core.samples.dealt_log import DealtLog, DealtPiece
+from paceline.core.samples.shares_kept import SharePiece
 from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.partition_plan import PartitionPlan
 
@@ -89,7 +90,7 @@ class BatchStream(ABC, Iterator[tuple[Tensor, Tensor]]):
         first batch as long as the run has one.
         """
         if epochs is None:
-            self.epochs = None
+            self.epochs, self._epochs_behind = None, 0
             return
         owed = min(self._epochs_behind, epochs)
         self._epochs_behind -= owed
@@ -221,6 +222,8 @@ class Batches(BatchStream):
         self._order_of_piece: tuple[tuple[int, int], Indices] | None = None  # of another share, by rank and epoch
         self._untrained: deque[tuple[bool, int]] = deque()  # samples handed out, and whether they are of its share
         self.trained_of = {True: 0, False: 0}  # samples of its share that were trained; and of pieces of others
+        self._begun_at = 0  # samples of its share that earlier incarnations have trained
+        self._pieces = DealtLog()  # of others
 
     @property
     def steps_per_epoch(self) -> int:
@@ -234,6 +237,7 @@ class Batches(BatchStream):
             self.samples, self._epochs_behind = self.epoch * self.share_size, self.epoch
             for _ in range(rest):
                 self._some(self._cut(self.batch_size))
+            self.begin()
 
     def go_on(self, samples: int) -> None:
         """As if so many samples had been handed out; to be called before any is."""
@@ -242,10 +246,11 @@ class Batches(BatchStream):
             self.epoch, self._at = divmod(samples, self.share_size)
             self._epochs_behind = self.epoch
             self._order = self._draw() if self._at else None
+            self.begin()
 
     def _some(self, samples: int) -> Indices | None:
         """The indices of so many samples or, at the end of an epoch, of those that are left; None when all is over."""
-        if self.others is not None and (self.back or (self._at == 0 and self.epoch)):
+        if self.others is not None and (self.back or (self._at == 0 and self.epoch and not self._epochs_behind)):
             part = self._of_others(self.others, samples)
             if part is not None or self.back:
                 return part
@@ -256,8 +261,7 @@ class Batches(BatchStream):
         start, self._at = self._at, min(self._at + samples, self.share_size)
         part = self._order[start : self._at]
         self.samples += self._at - start
-        if self.others is not None:
-            self._untrained.append((True, self._at - start))
+        self._hand_out(self._at - start, own=True)
         if self._at == self.share_size:
             self._at, self._order = 0, None
             self.epoch += 1
@@ -281,7 +285,8 @@ class Batches(BatchStream):
             return None
         if piece.rank == self.rank:
             self.samples = piece.stop
-        self._untrained.append((False, piece.stop - piece.start))
+        self._hand_out(piece.stop - piece.start, own=False)
+        self._pieces.add(piece.epoch, piece.start, piece.stop, piece.rank)
         key = piece.rank, piece.epoch
         if self._order_of_piece is None or self._order_of_piece[0] != key:
             self._order_of_piece = key, self._placed(self.shares.indices(*key))
@@ -297,7 +302,20 @@ class Batches(BatchStream):
     def begin(self) -> None:
         """The samples that were handed out by now were trained by earlier incarnations."""
         self._untrained.clear()
+        self._begun_at = self.samples
         self.trained_of = {True: self.samples, False: 0}
+
+    def pieces_trained(self, position: int, of_others: int) -> list[DealtPiece]:
+        """Returns which samples this incarnation has trained when its share was trained up to `position`, and so many
+        `of_others`; those of its share in one piece, of epoch 0."""
+        own = [(0, self._begun_at, position, self.rank)] if position > self._begun_at and not self.back else []
+        return own + self._pieces.first(of_others)
+
+    def _hand_out(self, samples: int, *, own: bool) -> None:
+        """Notes that samples are handed out."""
+        if self._untrained and self._untrained[-1][0] == own:
+            samples += self._untrained.pop()[1]
+        self._untrained.append((own, samples))
 
     def trained(self, samples: int) -> None:
         """The first so many samples that were handed out and not trained yet are trained now."""

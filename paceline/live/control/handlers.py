@@ -231,6 +231,8 @@ class MessageHandlers:
                 self._mailbox.rate_factor = factor
             case loop_messages.SharedValue() as shared:
                 self._mailbox.shared.arrived(shared)
+            case loop_messages.SharesLeft() as left:
+                self._mailbox.shares_left = left
             case control.Explain():
                 with contextlib.suppress(OSError, ValueError, AttributeError):  # a standard error that is no file
                     faulthandler.dump_traceback(sys.stderr)

@@ -55,6 +55,7 @@ class Mailbox:
     leases, quotas   leased samples and quotas; None and 0 mean that there will be no more
     dealt            samples drawn from the queue of all workers; None means that there will be no more
     taken            samples of shares that workers have left; the same
+    shares_left      what workers that are gone have trained of shares; at the evaluator, None if nothing
     """
 
     def __init__(self, me: Party, timeout_s: float) -> None:
@@ -75,6 +76,7 @@ class Mailbox:
         self.quotas: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.dealt: dict[int, queue.SimpleQueue[loop_messages.Drawn | None]] = {}  # by data set of the loop
         self.taken: queue.SimpleQueue[loop_messages.ShareTaken | None] = queue.SimpleQueue()
+        self.shares_left: loop_messages.SharesLeft | None = None
 
     @property
     def notice(self) -> str:

@@ -80,6 +80,7 @@ CONTROL: dict[type, tuple[frozenset[str], frozenset[str]]] = {
         )
     },
     loop_messages.SaveNow: (frozenset({COORDINATOR}), frozenset({EVALUATOR})),
+    loop_messages.SharesLeft: (frozenset({COORDINATOR}), frozenset({EVALUATOR})),
     control.Total: (frozenset({COORDINATOR}), frozenset({WORKER, EVALUATOR})),
 }
 """For each message of the control plane: the kinds of party that send it, and that receive it."""

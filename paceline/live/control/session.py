@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar, assert_never
 
 from paceline.core.coordination import control_messages as control
-from paceline.core.coordination import party
+from paceline.core.coordination import loop_messages, party
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, Stopped
 from paceline.core.parties.lifecycle import AwaitTaken, FlushRecords, Say, SendLast, StepAction
@@ -251,6 +251,11 @@ class Session:
     def shared_values(self) -> SharedTexts:
         """Returns what loops have shared with all workers."""
         return self.mailbox.shared
+
+    @property
+    def shares_left(self) -> loop_messages.SharesLeft | None:
+        """Returns what workers that are gone have trained of shares, as the evaluator knows it; None if nothing."""
+        return self.mailbox.shares_left
 
     @property
     def departed(self) -> set[int]:

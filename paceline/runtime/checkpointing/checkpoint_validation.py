@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from paceline.checkpoint.folder_store import MODEL, FolderStore
 from paceline.checkpoint.manifest import Damaged, FileEntry, Manifest
 from paceline.checkpoint.manifest_facts import check as check_facts
-from paceline.checkpoint.manifest_facts import count, done, kept, number, numbers
+from paceline.checkpoint.manifest_facts import count, done, kept, number, numbers, pieces_of_shares
 from paceline.checkpoint.strict_json import decoded
 
 OPTIMIZER = "optimizer.safetensors"
@@ -98,11 +98,11 @@ def _facts_of_worker(found: Any) -> dict[str, Any]:
 
 
 def _entry(v: Any) -> bool:
-    """Returns True for a position: steps, place in the data, states of generators, and, if kept, samples in all and
-    which of them were drawn from the common queue."""
-    whole = isinstance(v, list) and len(v) in (3, 4, 5) and count(v[0]) and count(v[1]) and isinstance(v[2], list)
+    """Returns True for a position: steps, place in the data, states of generators, and, if kept, samples in all, which
+    of them were drawn from the common queue, and which are of shares."""
+    whole = isinstance(v, list) and len(v) in (3, 4, 5, 6) and count(v[0]) and count(v[1]) and isinstance(v[2], list)
     whole = whole and (len(v) == 3 or v[3] == -1 or count(v[3]))
-    whole = whole and (len(v) < 5 or dealt(v[4]))
+    whole = whole and (len(v) < 5 or dealt(v[4])) and (len(v) < 6 or v[5] is None or of_shares(v[5]))
     return whole and 1 <= len(v[2]) <= GENERATORS_MAX and all(map(_base64, v[2]))
 
 
@@ -112,6 +112,11 @@ def dealt(v: Any) -> bool:
         return True
     whole = isinstance(v, list) and len(v) == 2 and count(v[0]) and done(v[1])
     return whole and all(stop <= v[0] for _, _, stop in v[1])
+
+
+def of_shares(v: Any) -> bool:
+    """Returns True for the length of a share, and pieces of shares."""
+    return isinstance(v, list) and len(v) == 2 and count(v[0]) and pieces_of_shares(v[1])
 
 
 def _base64(v: Any) -> bool:

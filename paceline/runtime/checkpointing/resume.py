@@ -40,6 +40,7 @@ from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
 from paceline.core.fault_tolerance.checkpoints import resumed_tables
 from paceline.core.paramserver.robust_mean import CENTRED
+from paceline.core.samples.shares_kept import KeptShare
 from paceline.engine.data.partition_plan import parse_partition
 from paceline.observe.runs.summary import FAILED, SUMMARY, Summary
 from paceline.observe.trace.trace_file import TRACE
@@ -179,6 +180,23 @@ class ResumePoint:
             return ()
         return tuple((epoch, start, stop) for epoch, start, stop in pieces)
 
+    @property
+    def shares(self) -> tuple[KeptShare, ...]:
+        """Returns where each worker goes on in its share, and what nobody has trained before that; () where that is not
+        known, or the shares are others."""
+        rows = self.facts.get("shares", ()) if self.same else ()
+        return tuple(KeptShare(place, tuple((start, stop) for start, stop in spans)) for place, spans in rows)
+
+    def place(self, rank: int) -> int | None:
+        """Returns where worker `rank` goes on in its share; None where that is not known."""
+        shares = self.shares
+        return shares[rank].place if rank < len(shares) else None
+
+    @property
+    def skipped(self) -> bool:
+        """Returns True if nobody has trained some samples before those places."""
+        return any(share.untrained for share in self.shares)
+
     def clock(self, rank: int) -> int:
         """Returns the exchanges of a worker, as the servers know them."""
         return dict(self.tables["clocks"]).get(rank, 0) if self.tables else 0
@@ -198,8 +216,9 @@ class ResumePoint:
             return None
         facts = self._json(said if there else worker_names(int(lead or 0))[0])
         tensors = self.tensors(numbers) if there and numbers in names else {}
+        entry, place = Stand.from_json(facts["entry"]), self.place(rank)
         return WorkerState(
-            entry=Stand.from_json(facts["entry"]),
+            entry=entry if place is None else replace(entry, position=place),
             rng=facts.get("rng") if there else None,
             kept=facts.get(KEPT, {}) if there else {},
             tensors={name: v for name, v in tensors.items() if not name.startswith(f"{COMMON}.")},

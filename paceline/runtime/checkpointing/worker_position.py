@@ -29,6 +29,7 @@ from torch import Tensor
 
 from paceline.core.effects import Piece
 from paceline.core.fault_tolerance.snapshots import FORGET
+from paceline.core.samples.dealt_log import DealtPiece
 from paceline.engine.accelerators import generator_state, set_generator_state
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.node import Node
@@ -40,6 +41,8 @@ AT_ONCE = 0
 """Stands for a number of contributions: at the next clean point, whenever that is."""
 Dealt = tuple[int, list[Piece]]
 """The length of a data set, and which of its samples a worker has drawn from the common queue, of the last epochs."""
+DealtShares = tuple[int, list[DealtPiece]]
+"""The length of a worker's share, and which samples of all shares it has trained in its present incarnation."""
 Kept = tuple[dict[str, Any], dict[str, Flat]]
 """Facts that JSON can hold, and vectors by name, none longer than the model."""
 
@@ -51,6 +54,7 @@ class Position:
     Those of a worker of several processes are: of the first one torch's own, then what `of_ranks` has returned.
     samples: all that it has trained, those of shares that others have left included; -1 where that was not kept.
     drawn: how many of the common queue are among them; -1 where it does not draw from one, or that is not known.
+    of_others: how many of shares of others are; -1 where there are no shares.
     """
 
     steps: int
@@ -58,12 +62,13 @@ class Position:
     generators: tuple[Tensor, ...]
     samples: int = -1
     drawn: int = -1
+    of_others: int = -1
 
-    def to_json(self, dealt: Dealt | None = None) -> list[Any]:
-        """Returns the position as a list for JSON; states of generators are base64. `dealt`: which samples it has
-        drawn."""
+    def to_json(self, dealt: Dealt | None = None, shares: DealtShares | None = None) -> list[Any]:
+        """Returns the position as a list for JSON; states of generators are base64. `dealt`, `shares`: which samples
+        it has trained."""
         states = [base64.b64encode(state.numpy().tobytes()).decode() for state in self.generators]
-        return [self.steps, self.position, states, self.samples, dealt]
+        return [self.steps, self.position, states, self.samples, dealt, shares]
 
     @classmethod
     def from_json(cls, found: list[Any]) -> Position:
@@ -81,10 +86,10 @@ class PositionLog:
         device: torch.device,
         large: Callable[[], Kept],
         of_ranks: Callable[[], Sequence[Tensor]] = tuple,
-        dealt: Callable[[int], Dealt | None] = lambda samples: None,
+        dealt: Callable[[Position], tuple[Dealt | None, DealtShares | None]] = lambda position: (None, None),
     ) -> None:
         """`large` returns copies of what is large, and the facts that go with it; `of_ranks` the states of further
-        generators, where a worker has several processes; `dealt` the first samples that were drawn from a queue."""
+        generators, where a worker has several processes; `dealt` which samples were trained at a position."""
         self._node, self._device, self._large, self._of_ranks, self._dealt = node, device, large, of_ranks, dealt
         self._handed_over = self._met = self._begun = 0  # contributions; those among them that were answered
         self._entries: dict[int, Position] = {}
@@ -99,7 +104,7 @@ class PositionLog:
         """Notes the beginning of this incarnation: nothing is handed over in it, and `clock` contributions in earlier
         ones."""
         self._handed_over = self._met = self._begun = clock
-        self._entries = {self._met: Position(steps, position, self._generators(), drawn=0)}
+        self._entries = {self._met: Position(steps, position, self._generators(), drawn=0, of_others=0)}
 
     def corrected(self, position: int) -> None:
         """Corrects where the worker began in its data, unless something has been handed over since."""
@@ -107,11 +112,11 @@ class PositionLog:
             entry = self._entries[self._begun]
             self._entries = {self._begun: dataclasses.replace(entry, position=position)}
 
-    def contributed(self, steps: int, position: int, samples: int = -1, drawn: int = -1) -> None:
+    def contributed(self, steps: int, position: int, samples: int = -1, drawn: int = -1, of_others: int = -1) -> None:
         """Notes the position after a contribution: backward is over, and the next forward has not begun."""
         self._handed_over = self._met + 1
         before = self._entries.get(self._met)
-        now = Position(steps, position, self._generators(), samples, drawn)
+        now = Position(steps, position, self._generators(), samples, drawn, of_others)
         self._entries = {self._handed_over: now, **({self._met: before} if before else {})}
 
     def _generators(self) -> tuple[Tensor, ...]:
@@ -170,7 +175,7 @@ class PositionLog:
     def _show(self, of: Kept) -> None:
         """Publishes the captured state together with the last two positions; the checkpoint writer picks one."""
         facts, vectors = of
-        entries = {clock: entry.to_json(self._dealt(entry.drawn)) for clock, entry in self._entries.items()}
+        entries = {clock: entry.to_json(*self._dealt(entry)) for clock, entry in self._entries.items()}
         state = publish_state({**facts, "clock": self._met, "entries": entries}, vectors, NOTHING)
         self._wanted = FORGET
         self._shown = [kept(CHECKPOINT, name) for name in (*vectors, STATE)]

@@ -23,7 +23,7 @@ import functools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -40,12 +40,14 @@ from paceline.checkpoint.redis_url import NO_SECRETS, StoreSecrets
 from paceline.config import Config
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import party
+from paceline.core.coordination.loop_messages import SharesLeft
 from paceline.core.coordination.sample_leases import FIRST
 from paceline.core.effects import SERVERS, Data
 from paceline.core.errors import ConfigError, Diverged, PeerLost, TimedOut, Undone
 from paceline.core.fault_tolerance.checkpoints import kept_tables, with_forgotten
 from paceline.core.fault_tolerance.snapshots import AHEAD, FORGET
 from paceline.core.samples.sample_leases import SampleRanges
+from paceline.core.samples.shares_kept import KeptShare, shares_kept, trained_before
 from paceline.core.sharding import Layout
 from paceline.core.trace import NOT_SAVED, Decided
 from paceline.engine.model.flat_model import FlatModel
@@ -57,7 +59,7 @@ from paceline.live.node.published_state import STATE
 from paceline.live.state.capture_request import CaptureRequest
 from paceline.live.state.slice_state import CAPTURE, CHECKPOINT, LOCK_STEP, VERSION, Mixed, kept
 from paceline.runtime.checkpointing.background_capture import BackgroundCapture
-from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER, dealt
+from paceline.runtime.checkpointing.checkpoint_validation import CHECKPOINT_ID, OPTIMIZER, dealt, of_shares
 from paceline.runtime.checkpointing.resume import identity, store_of, worker_files
 from paceline.runtime.checkpointing.slice_capture import WEIGHTS, common_names, on_one_scale, role_of_model
 from paceline.runtime.checkpointing.slice_numbers import of_model
@@ -80,12 +82,16 @@ class _Moment:
     """Holds what was kept of the model, and of each worker.
 
     aligned: everything is of one round. whole: no worker was within an exchange, as one may be where the run ends.
+    agrees: all that was kept is of one round, though a worker may be absent. left: what workers that were gone by then
+    had trained of shares.
     """
 
     facts: Facts
     workers: dict[int, Facts]
     aligned: bool
     whole: bool
+    agrees: bool
+    left: SharesLeft | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +262,7 @@ class CheckpointWriter:
             known = self._samples + drawn.count - self._known
             ended = all("whole" in of for of in moment.workers.values())  # each has handed over all that it has trained
             facts["settled"] = moment.aligned or ended
-        of_loop = known or self._samples_of_loop(moment, workers)
+        of_loop = known or self._keep_shares(moment) or self._samples_of_loop(moment, workers)
         samples = of_loop if self._optimizer and of_loop else counted
         samples = samples or max(self._samples, self._session.total_samples)
         model = {name: tensor.clone().contiguous() for name, tensor in plain_state(self._module).items()}
@@ -283,7 +289,6 @@ class CheckpointWriter:
         } | written
         facts["aligned"] = moment.aligned and len(workers) == self._workers
         facts["whole"] = moment.whole
-        facts["moved"] = shares_moved([of["entry"] for of in moment.workers.values()], self._workers)
         facts["settled"] = facts.get("settled", False) and samples == known
         failing = False
         for shelf_of in (lambda: self._folder, self._store):
@@ -315,6 +320,18 @@ class CheckpointWriter:
         """
         places = [moment.workers[rank]["entry"][1] for rank in workers]
         return sum(places) if len(places) == self._workers else 0
+
+    def _keep_shares(self, moment: _Moment) -> int:
+        """Adds what is known of the shares of all workers to the facts; returns the samples of them that were trained,
+        or 0 where that is not known."""
+        facts, entries, left = moment.facts, {rank: of["entry"] for rank, of in moment.workers.items()}, moment.left
+        shares = shares_of(entries, self._workers, left)
+        if shares:
+            facts["shares"] = [[place, [list(span) for span in untrained]] for place, untrained in shares]
+        ended = all("whole" in of for of in moment.workers.values())
+        known = bool(shares) and (moment.agrees or ended) and left is self._session.shares_left
+        facts["moved"] = not known and (left is not None or shares_moved(entries.values(), self._workers))
+        return trained_before(shares).count
 
     def _samples_settled(self, facts: Facts) -> int:
         """Returns the samples that are in the model, by the places that its servers know; 0 where they learn none."""
@@ -354,6 +371,7 @@ class CheckpointWriter:
             self._forget()
 
     def _attempt(self, ahead: int) -> _Moment:
+        left = self._session.shares_left
         facts = self._of_servers(ahead) if self._servers else {}
         if not self._servers:
             self._ask_workers(self._next_round(ahead) if self._by_round else None)
@@ -372,8 +390,9 @@ class CheckpointWriter:
         if facts.get("tables"):  # not every kind of server has any
             facts["tables"] = with_forgotten(facts["tables"], {rank: of["clock"] for rank, of in workers.items()})
         whole = all(of.get("whole", True) for of in workers.values())
-        aligned = whole and all(found) and len(found) == self._workers
-        return _Moment(facts, workers, aligned=aligned, whole=whole)
+        agrees = whole and all(found)
+        aligned = agrees and len(found) == self._workers
+        return _Moment(facts, workers, aligned=aligned, whole=whole, agrees=agrees, left=left)
 
     def _clocks(self, facts: Facts, workers: dict[int, Facts]) -> dict[int, int]:
         """Returns what each worker calls its clock at the version that was kept.
@@ -554,9 +573,32 @@ def _choose(facts: Facts, clock: int | None) -> bool:
     return clock == chosen
 
 
-def shares_moved(entries: Sequence[Sequence[Any]], count: int) -> bool:
-    """Returns True if workers with a share each have trained of others' shares, or one of `count` is absent: nobody
-    keeps which samples those are. `entries`: positions, as lists."""
+def shares_of(entries: Mapping[int, Sequence[Any]], count: int, left: SharesLeft | None) -> list[KeptShare]:
+    """Returns what to keep of the shares of `count` workers, by their positions, which are lists, and by what those had
+    trained that have `left`; [] where that is not known of all."""
+    each = {rank: entry[5] for rank, entry in entries.items() if len(entry) > 5 and of_shares(entry[5])}
+    sizes, free = {rank: size for rank, (size, _) in each.items()}, dict(left.free) if left else {}
+    sizes = free | sizes
+    if not each or sizes.keys() != set(range(count)):
+        return []
+    own = {rank: int(entries[rank][1]) for rank in each if rank not in free}
+    pieces = [piece for _, pieces in each.values() for piece in pieces]
+    if left is None:
+        trained = SampleRanges((rank, 0, place) for rank, place in own.items() if place)
+    else:
+        trained = SampleRanges(left.trained)
+        floor = max((epoch for epoch, _, _, _ in pieces), default=0) - EPOCHS_APART
+        for rank, size in free.items():
+            if floor * size > 0:
+                trained.add((rank, 0, floor * size))
+        for _, start, stop, rank in pieces:
+            trained.add((rank, start, stop))
+    return shares_kept(sizes, own, trained)
+
+
+def shares_moved(entries: Collection[Sequence[Any]], count: int) -> bool:
+    """Returns True if workers with a share each have trained of others' shares, or one of `count` is absent. `entries`:
+    positions, as lists."""
     places = [(int(entry[1]), int(entry[3]) if len(entry) > 3 else -1) for entry in entries]
     absent = len(places) < count and any(position > 0 for position, _ in places)
     return absent or any(0 < position < samples for position, samples in places)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.core.samples.left_shares import LeftShares, SharePiece, bounds_of_take
+from paceline.core.samples.left_shares import LeftShares, bounds_of_take
+from paceline.core.samples.shares_kept import SharePiece
 from paceline.core.trace import ARRIVALS, MemberChange
 from paceline.engine.data.batches import Batches
 from paceline.runtime.simulated.counters import Meters

@@ -13,6 +13,7 @@ from paceline.config import Config
 from paceline.core.coordination import party
 from paceline.core.effects import Data
 from paceline.core.errors import ConfigError
+from paceline.core.samples.shares_kept import KeptShare
 from paceline.live.recording.recording_file import FORMAT
 
 
@@ -24,6 +25,7 @@ class CoordinatorSetup:
     train_samples  of the data set, by which epochs are counted
     done           leased samples of an earlier incarnation of the run
     behind         samples that it had trained
+    shares         where it goes on in the shares of workers
     """
 
     config: Config
@@ -32,13 +34,15 @@ class CoordinatorSetup:
     trains: bool
     done: Data = ()
     behind: int = 0
+    shares: tuple[KeptShare, ...] = ()
 
     def header(self) -> dict[str, Any]:
         """Returns the header of a recording of that coordinator."""
         values = configuration.to_dict(self.config)
         values["run"].pop("out")  # a folder's name is of no use elsewhere
         values["checkpoint"].pop("resume")
-        facts = {name: getattr(self, name) for name in ("train_samples", "evaluator", "trains", "done", "behind")}
+        names = ("train_samples", "evaluator", "trains", "done", "behind", "shares")
+        facts = {name: getattr(self, name) for name in names}
         who = {"party": str(party.COORDINATOR), "paceline": __version__}
         return {**who, **msgspec.to_builtins(facts), "config": values}
 
@@ -55,6 +59,7 @@ class CoordinatorSetup:
                 trains=bool(header["trains"]),
                 done=msgspec.convert(header["done"], Data),
                 behind=int(header["behind"]),
+                shares=msgspec.convert(header.get("shares", ()), tuple[KeptShare, ...]),
             )
         except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise ConfigError(f"the recording's header cannot be read: {error}") from None

@@ -60,6 +60,7 @@ def make_coordinator(
         start_after_s=cluster.connect_timeout,
         min_workers=cluster.min_workers,
         done=setup.done,
+        shares=setup.shares,
         own_results=config.own_result_rule(),
         own_loops=not trains,
         model_on_servers=config.scheme().model_of(cluster.servers) == "servers",

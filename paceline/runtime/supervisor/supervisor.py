@@ -86,8 +86,7 @@ class RunSupervisor:
             check_batch_size(config, train_samples)
         self._config, self._launcher, self._display, self._credentials = config, launcher, display, credentials
         token = secrets.token_hex(16)
-        self._events = EventQueue(launcher.ended)
-        self._lock = self._locked(token)
+        self._events, self._lock = EventQueue(launcher.ended), self._locked(token)
         make = functools.partial(transport, token, self._coordinator_failed)
         start, notes, self._transport = self._found(make, store_secrets, finds=evaluator or script)
         notes += filter(None, [start.note, *(task_notes(config, train_samples) if trains else ())])
@@ -101,6 +100,7 @@ class RunSupervisor:
             evaluator=evaluator,
             trains=trains,
             done=start.done,
+            shares=start.shares,
             behind=start.samples,
         )
         self._recorder = recorder = coordinator_recorder(setup, self._say)

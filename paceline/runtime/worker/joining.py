@@ -146,8 +146,8 @@ def _joined(
     watch = Stopwatch(model.device, session.over)
     counts, leases = ProgressCounters(), LeasedPosition(session)
     capture = model.capture(session.node, recipe, spec.servers)
-    draws, drawn = _draws_of_ranks(spec, flat), leases.trained_of_queue
-    positions = PositionLog(session.node, model.device, capture.take, draws, drawn)
+    draws, dealt = _draws_of_ranks(spec, flat), leases.dealt
+    positions = PositionLog(session.node, model.device, capture.take, draws, dealt)
     session.attach(
         PartyCallbacks(on_server_replaced=leases.tell_past, on_capture=lambda order: positions.want(order.version))
     )

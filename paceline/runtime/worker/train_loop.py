@@ -163,7 +163,8 @@ def train(config: Config, spec: ProcessSpec, session: Session) -> None:
         return trial(samples // 2)
 
     recipe = recipe_of(config, len(splits.train))
-    behind = ResumedProgress(start.clock(rank), start.batches, start.samples, start.memories(rank))
+    memories, place = start.memories(rank), start.place(rank) or 0
+    behind = ResumedProgress(start.clock(rank), start.batches, start.samples, memories, place, skipped=start.skipped)
 
     largest = bounded(bounded(config.data.batch_size, spec.batch_limit), spec.part_size)
     with Pace(model, recipe, spec, session, measure=lambda: trial(largest), behind=behind) as pace:

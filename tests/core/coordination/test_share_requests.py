@@ -12,6 +12,7 @@ from paceline.core.coordination.loop_messages import (
     FINISHES,
     IS_BACK,
     LEAVES,
+    SharesLeft,
     ShareTaken,
     ShareTrained,
     TakeShare,
@@ -19,6 +20,7 @@ from paceline.core.coordination.loop_messages import (
 from paceline.core.coordination.roster import ProgressTotals
 from paceline.core.coordination.sample_leases import ShareRequests
 from paceline.core.errors import ProtocolError
+from paceline.core.samples.shares_kept import KeptShare
 
 NONE = ShareTaken(stream=0)
 
@@ -26,14 +28,19 @@ NONE = ShareTaken(stream=0)
 class Desk:
     """A coordinator's part, by hand."""
 
-    def __init__(self, workers: int = 3) -> None:
+    def __init__(self, workers: int = 3, kept: tuple[KeptShare, ...] = ()) -> None:
         self.here, self.totals = set(range(workers)), ProgressTotals()
         self.answers: list[tuple[int, ShareTaken]] = []
+        self.reports: list[SharesLeft] = []
         self.requests = ShareRequests(
-            lambda to, answer: self.answers.append((next(iter(to)).index, answer)), self.totals, lambda: self.here
+            lambda to, answer: self.answers.append((next(iter(to)).index, answer)),
+            self.totals,
+            lambda: self.here,
+            kept,
+            self.reports.append,
         )
         for rank in range(workers):
-            self.says(rank, BEGINS)
+            self.says(rank, BEGINS, kept[rank].place if kept else 0)
 
     def says(self, rank: int, event: str, own: int = 0, taken: int = 0, sizes: tuple[int, ...] = (8, 8, 8)) -> None:
         said = ShareTrained(stream=0, sizes=sizes, own=own, taken=taken, steps=4, event=event)
@@ -190,3 +197,30 @@ def test_a_request_of_nothing_or_of_a_data_set_without_shares_is_refused() -> No
 
 def _fields(progress: control.Progress) -> dict[str, Any]:
     return {name: getattr(progress, name) for name in control.Progress.__dataclass_fields__}
+
+
+# ---- for checkpoints ---------------------------------------------------------------------------------------------
+def test_what_workers_that_are_gone_have_trained_is_reported_when_it_changes() -> None:
+    desk = Desk()
+    assert desk.reports == []
+    desk.leaves(1, 4)
+    assert desk.reports[-1] == SharesLeft(free=((1, 8),), trained=((1, 0, 4),))
+    assert desk.asks(0) == [(0, piece(1, 4, 6))]
+    assert desk.asks(2) == [(2, piece(1, 6, 8))]
+    desk.says(0, LEAVES, own=8, taken=2)
+    assert desk.reports[-1] == SharesLeft(free=((0, 8), (1, 8)), trained=((0, 0, 8), (1, 0, 6)))
+
+
+def test_a_run_that_goes_on_gives_out_what_nobody_had_trained_and_reports_what_was() -> None:
+    desk = Desk(kept=(KeptShare(8), KeptShare(8, ((4, 7),)), KeptShare(8)))
+    assert desk.reports == [SharesLeft(free=(), trained=((0, 0, 8), (1, 0, 4), (1, 7, 8), (2, 0, 8)))]
+    assert desk.asks(2) == [(2, piece(1, 4, 7))], "no piece ends with a single sample"
+    assert desk.asks(0) == [(0, NONE)]
+
+
+def test_a_worker_that_is_lost_before_it_begins_its_share_leaves_it_from_where_the_run_goes_on() -> None:
+    desk = Desk(workers=0, kept=(KeptShare(8), KeptShare(8), KeptShare(8)))
+    desk.here = {0, 2}
+    for rank in (0, 2):
+        desk.says(rank, BEGINS, 8)
+    assert desk.asks(0, epochs=2) == [(0, piece(1, 8, 10))]

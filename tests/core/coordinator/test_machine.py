@@ -357,3 +357,15 @@ def test_what_a_loop_shares_goes_to_all_workers_that_are_here_and_to_those_that_
         actions += driver.told(who, control.Aware(view=view))
     messages = [a.message for a in actions if isinstance(a, SendMessage) and a.to == (W1,)]
     assert messages[-1] == loop_messages.SharedValue(name="best", value="0.25")
+
+
+def test_the_evaluator_is_told_what_workers_that_are_gone_have_trained_of_shares_also_a_later_one() -> None:
+    driver = Driver().trains()
+    for rank, who in enumerate((W0, W1)):
+        driver.told(who, loop_messages.ShareTrained(stream=0, sizes=(8, 8), own=4 * rank))
+    driver.machine.lost(W1, "it was killed")
+    assert sent(driver.taken(), loop_messages.SharesLeft) == [(EVALUATOR,)]
+    driver.machine.lost(EVALUATOR, "it was killed")
+    again = driver.told(EVALUATOR, hello(1))
+    (left,) = [a.message for a in again if isinstance(a, SendMessage) and type(a.message) is loop_messages.SharesLeft]
+    assert left == loop_messages.SharesLeft(free=((1, 8),), trained=((1, 0, 4),))

@@ -88,6 +88,7 @@ def session_of(node: Node) -> Any:
     session = types.SimpleNamespace(
         node=node,
         lost_ranks=(),
+        shares_left=None,
         departed=(),
         total_samples=0,
         tell_servers=lambda count, message: node.capture(message),

@@ -16,17 +16,19 @@ import torch
 
 from paceline.checkpoint.folder_store import FolderStore
 from paceline.core.coordination import control_messages as control
+from paceline.core.coordination.loop_messages import SharesLeft
 from paceline.core.coordination.party import Party
 from paceline.core.errors import PeerLost, TimedOut, Undone
 from paceline.core.fault_tolerance.replication import SliceState
 from paceline.core.fault_tolerance.snapshots import FORGET
+from paceline.core.samples.shares_kept import KeptShare
 from paceline.core.sharding import NOWHERE, lay_out
 from paceline.engine.specs import OptimizerRecipe
 from paceline.engine.vectors.flat import Flat
 from paceline.live.node.published_state import STATE, PublishedState
 from paceline.runtime.checkpointing.resume import ResumePoint
 from paceline.runtime.checkpointing.slice_capture import NOTHING, WEIGHTS, state_of
-from paceline.runtime.checkpointing.writer import EPOCHS_APART, CheckpointWriter, drawn_by_all, shares_moved
+from paceline.runtime.checkpointing.writer import EPOCHS_APART, CheckpointWriter, drawn_by_all, shares_moved, shares_of
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.checkpointing.slices import Node, config, keeper, session_of, trained
 from tests.runtime.conftest import Runner
@@ -400,6 +402,33 @@ def test_a_store_that_hangs_is_waited_for_once_and_the_folder_has_every_checkpoi
 )
 def test_shares_have_moved_where_one_trained_of_anothers_or_has_left(entries: list[list[Any]], moved: bool) -> None:
     assert shares_moved(entries, 2) is moved
+
+
+def entry(position: int, *pieces: list[int], size: int = 10) -> list[Any]:
+    return [2, position, [], position, None, [size, list(pieces)]]
+
+
+def test_where_nobody_has_left_each_worker_goes_on_in_its_share() -> None:
+    entries = {0: entry(12, [0, 0, 12, 0]), 1: entry(11, [0, 0, 11, 1])}
+    assert shares_of(entries, 2, None) == [KeptShare(12), KeptShare(11)]
+    assert shares_of({0: entries[0]}, 2, None) == [], "nobody knows where worker 1 was"
+    assert shares_of({0: entries[0], 1: entries[1][:5]}, 2, None) == [], "of an older version"
+
+
+def test_what_those_that_are_here_and_those_that_are_gone_have_trained_counts() -> None:
+    left = SharesLeft(free=((1, 10), (2, 10)), trained=((1, 0, 4), (2, 0, 6), (1, 4, 6)))
+    entries = {0: entry(20, [0, 0, 20, 0], [0, 6, 9, 1]), 2: entry(10, [0, 6, 10, 2])}
+    kept = [KeptShare(20), KeptShare(20, ((9, 20),)), KeptShare(20, ((10, 20),))]
+    assert shares_of(entries, 3, left) == kept
+    assert shares_of(entries, 3, SharesLeft(free=((2, 10),), trained=())) == [], "nobody knows where worker 1 was"
+
+
+def test_of_epochs_that_are_long_over_all_is_trained_of_shares_that_are_free() -> None:
+    last = EPOCHS_APART + 2
+    left = SharesLeft(free=((1, 10),), trained=((1, 0, 4),))
+    entries = {0: entry(10 * last, [0, 0, 10 * last, 0], [last, 10 * last, 10 * last + 3, 1])}
+    place, untrained = shares_of(entries, 2, left)[1]
+    assert (place, untrained) == (10 * last + 3, ((20, 10 * last),))
 
 
 # ---- samples of the common queue ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,61 @@ def test_a_batch_that_was_under_way_is_trained_once(
         assert counts.min() > 0.0
     else:
         torch.testing.assert_close(counts, counts.max().expand(EACH))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "servers", "parameters"),
+    [("bsp", 1, {}), ("bsp", 0, {}), ("localsgd", 1, {"tau": 2}), ("diloco", 0, {"h": 2})],
+)
+def test_of_the_share_of_one_that_had_left_each_sample_is_trained_once_in_an_epoch(
+    scheme: str, servers: int, parameters: dict[str, Any], out: Path
+) -> None:
+    """Worker 1 leaves in its first epoch, and the others in their second one, with a part of what it left."""
+    trained: Counter[int] = Counter()
+
+    def loop_until(steps: dict[int, int]) -> Callable[[Pace, nn.Module], None]:
+        def loop(pace: Pace, model: nn.Module) -> None:
+            for epoch in range(3):
+                for numbers, _ in pace.batches(NUMBERED, 5, epochs=1):
+                    model(numbers).backward()
+                    pace.step()
+                    trained.update((numbers + epoch * EACH).tolist())
+                    if pace.steps == steps.get(pace.rank):
+                        return
+
+        return loop
+
+    more: dict[str, Any] = {"workers": 3, "servers": servers, "make_model": OneWeightEach, "optimizer": sgd_of_1}
+    run_loops(out, scheme, loop_until({0: 6, 1: 2, 2: 6}), checkpoint=EVERY, **more, **parameters)
+    (out / "summary.json").unlink()
+    start = open_at(Config(), str(max((out / CHECKPOINTS).iterdir())))
+    assert start.facts["moved"] is False, "it is known which samples those are"
+    checkpoint = {**EVERY, "resume": "auto"}
+    summary, _ = run_loops(out, scheme, loop_until({}), checkpoint=checkpoint, **more, **parameters)
+    assert trained == Counter(range(3 * EACH))
+    assert summary.samples == 3 * EACH
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_loader_had_drawn_ahead_is_trained_after_a_resume(workers: int, out: Path) -> None:
+    trained: Counter[int] = Counter()
+
+    def loop_until(steps: int) -> Callable[[Pace, nn.Module], None]:
+        def loop(pace: Pace, model: nn.Module) -> None:
+            for numbers, _ in pace.loader(NUMBERED, 5, num_workers=1):
+                model(numbers).backward()
+                pace.step()
+                trained.update(numbers.tolist())
+                if pace.steps == steps:
+                    return
+
+        return loop
+
+    more: dict[str, Any] = {"workers": workers, "make_model": OneWeightEach, "optimizer": sgd_of_1}
+    run_loops(out, "bsp", loop_until(2), checkpoint=EVERY, **more)
+    (out / "summary.json").unlink()
+    run_loops(out, "bsp", loop_until(0), checkpoint={**EVERY, "resume": "auto"}, **more)
+    assert trained == Counter(range(EACH))
 
 
 def test_another_number_of_workers_goes_on_with_weights_optimizer_and_samples(out: Path) -> None:

@@ -91,6 +91,29 @@ def test_a_run_that_goes_on_from_a_state_is_one_that_was_never_interrupted_bit_f
     assert summary.samples == 2 * EPOCHS * len(DATA)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_a_loader_has_drawn_ahead_is_trained_by_a_run_that_goes_on_from_a_state(workers: int, out: Path) -> None:
+    states: States = {}
+    trained: Counter[int] = Counter()
+
+    def loop_until(step: int) -> Callable[[Pace, nn.Module], None]:
+        def loop(pace: Pace, model: nn.Module) -> None:
+            for x, y in pace.loader(NUMBERED, 5, num_workers=1):
+                nn.functional.cross_entropy(model(x), y).backward()
+                pace.step()
+                trained.update(x[:, 0].int().tolist())
+                if pace.steps == step:
+                    states[pace.rank] = through_a_file(pace.state_dict())
+                    return
+
+        return loop
+
+    more: dict[str, Any] = {"workers": workers, "optimizer": adam}
+    run_loops(out / "half", "bsp", loop_until(2), **more)
+    run_loops(out / "rest", "bsp", loop_until(0), states=dict(states), **more)
+    assert trained == Counter(range(60))
+
+
 def test_one_file_of_worker_0_will_do_for_all_where_servers_have_the_optimizer(out: Path) -> None:
     states: States = {}
     more: dict[str, Any] = {"workers": 2, "servers": 2, "optimizer": adam}

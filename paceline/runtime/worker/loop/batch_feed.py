@@ -80,7 +80,7 @@ class BatchFeed:
         self._run, self._sizes, self._end, self._counts = run, sizes, end, counts
         self._guard, self._watch = guard, watch
         self._positions, self._leases = positions, leases
-        self._behind = behind
+        self._behind, self._skipped = behind, behind.skipped
         self._streams: dict[int, Stream | StreamShard] = {}  # by the id of the data set
         self._shares = run.plan.workers > 1  # can others train what this one leaves of its share?
         self._is_back = self._shares and run.session.late
@@ -142,8 +142,11 @@ class BatchFeed:
 
     @property
     def position(self) -> int:
-        """Returns the samples of its share that this worker has used."""
-        return next((stream.samples for stream in self._streams.values()), 0)
+        """Returns the samples of its share that this worker has trained; a loader may have drawn more."""
+        first = next(iter(self._streams.values()), None)
+        if isinstance(first, Batches) and not first.back:
+            return first.trained_of[True]
+        return first.samples if first is not None else 0
 
     @property
     def trained_of_share(self) -> int:
@@ -301,12 +304,15 @@ class BatchFeed:
         self._begins = True
         if self._run.plan.epochs and not self._lengths:
             self._guard.epochs_unknown()
+        if self._sizes.all_exchanged:
+            self._note_exchanged()
+
+    def trained(self) -> None:
+        """A step is made of what the loop has, and not handed over yet."""
         for stream in self._streams.values():
             if isinstance(stream, Batches):
                 stream.trained(stream.at_hand)
                 stream.at_hand = 0
-        if self._sizes.all_exchanged:
-            self._note_exchanged()
 
     def _note_exchanged(self) -> None:
         """Notes that nothing of what was trained would be lost with this worker."""
@@ -409,6 +415,7 @@ class BatchFeed:
             self._resume(stream, batch_size)
             if isinstance(stream, Batches) and self._shares:
                 self._share(stream, number, fixed=partition != AUTO)
+                self._leases.share = None if number else stream
         assert not isinstance(stream, StreamShard)
         stream.extend(self._bounded(whole_epochs(epochs), stream), anew=anew)
         if isinstance(stream, Batches) and isinstance(stream.others, ShareClient) and not self._has_left:
@@ -471,7 +478,6 @@ class BatchFeed:
         run = self._run
         sizes = tuple(stream.shares.size(rank) for rank in range(run.plan.workers))
         bounds = [int(run.plan.epochs), run.plan.samples // sum(sizes)]
-        stream.begin()
         stream.back = self._is_back
         stream.others = ShareClient(
             run.session,
@@ -483,6 +489,7 @@ class BatchFeed:
             steps=self._steps_if_alike,
             back=self._is_back,
             fixed=fixed,
+            skipped=self._skipped,
             watch=self._watch,
             timeout_s=run.spec.timeout_s,
         )
@@ -556,6 +563,8 @@ class BatchFeed:
         elif behind.position:
             stream.go_on(behind.position)
             self._positions.corrected(stream.samples)
+            if behind.batches and not self._run.former_steps:
+                self._counts.resume(behind.batches, stream.samples)
         elif behind.batches:
             if isinstance(stream, StreamShard):
                 stream.go_on(behind.batches * self._sizes.bounded(batch_size))

@@ -14,10 +14,12 @@ from paceline.core.coordination import loop_messages
 from paceline.core.effects import Data, Piece
 from paceline.core.errors import PeerLost, TimedOut
 from paceline.core.parties.lease_reports import HandedSamples
-from paceline.core.samples.left_shares import SharePiece, bounds_of_take
+from paceline.core.samples.left_shares import bounds_of_take
+from paceline.core.samples.shares_kept import SharePiece
+from paceline.engine.data.batches import Batches
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.live.control.session import Session
-from paceline.runtime.checkpointing.worker_position import Dealt
+from paceline.runtime.checkpointing.worker_position import Dealt, DealtShares, Position
 from paceline.runtime.worker.loop.sample_counts import ByQuota
 from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.steps.step_timer import Stopwatch
@@ -54,12 +56,14 @@ class LeaseClient:
 
 
 class LeasedPosition:
-    """Knows which samples a worker works at, where they are leased or drawn from the queue of the first data set."""
+    """Knows which samples a worker works at, where they are leased, drawn from the queue of the first data set, or of
+    shares of it."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self.stream: LeasedBatches | None = None
         self.dealer: SampleDealer | None = None
+        self.share: Batches | None = None
         self._handed = HandedSamples()
 
     @property
@@ -73,11 +77,21 @@ class LeasedPosition:
         """Returns the samples of the queue of which this incarnation has made steps; -1 where there is no queue."""
         return self.dealer.samples_trained if self.dealer else -1
 
-    def trained_of_queue(self, samples: int) -> Dealt | None:
-        """Returns the first `samples` of them; None where that is not known."""
-        if samples < 0 or self.dealer is None or not self.dealer.log.is_whole:
-            return None
-        return self.dealer.samples, self.dealer.log.first(samples)
+    @property
+    def trained_of_others(self) -> int:
+        """Returns the samples of others' shares that this incarnation has trained; -1 where there are no shares."""
+        return self.share.trained_of[False] if self.share else -1
+
+    def dealt(self, position: Position) -> tuple[Dealt | None, DealtShares | None]:
+        """Returns which samples this incarnation had trained at a position: of the queue, and of shares; None where
+        that is not known."""
+        queue, shares = None, None
+        if position.drawn >= 0 and self.dealer is not None and self.dealer.log.is_whole:
+            of_queue = self.dealer.log.first(position.drawn)
+            queue = self.dealer.samples, [(epoch, start, stop) for epoch, start, stop, _ in of_queue]
+        if position.of_others >= 0 and self.share is not None:
+            shares = self.share.share_size, self.share.pieces_trained(position.position, position.of_others)
+        return queue, shares
 
     def handed_over(self) -> None:
         """Notes that the mini-batch at hand was handed over."""
@@ -144,6 +158,7 @@ class ShareClient:
     steps           returns how many it has made, if it may wait for the others at its end; else 0
     back            it is another incarnation, or came late
     fixed           each worker has as many epochs of its share as its own loop asks for
+    skipped         something is left by nobody who is gone, but from before a resume
     """
 
     def __init__(
@@ -158,12 +173,13 @@ class ShareClient:
         steps: Callable[[], int],
         back: bool,
         fixed: bool,
+        skipped: bool,
         watch: Stopwatch,
         timeout_s: float,
     ) -> None:
         self._session, self._rank, self._stream, self._sizes = session, rank, stream, sizes
         self._epochs_max, self._steps_of_epoch, self._steps = epochs_max, steps_of_epoch, steps
-        self._fixed, self._watch, self._timeout_s = fixed, watch, timeout_s
+        self._fixed, self._skipped, self._watch, self._timeout_s = fixed, skipped, watch, timeout_s
         self._event = loop_messages.IS_BACK if back else loop_messages.BEGINS
         self._in_vain: tuple[int, frozenset[int]] | None = None  # epochs, and who had left, when nothing was left
 
@@ -184,7 +200,7 @@ class ShareClient:
         """
         for bound in bounds_of_take(epochs, self._epochs_max):
             now = bound, frozenset(self._session.departed)
-            if now == self._in_vain or not (ends or now[1] or bound == self._epochs_max):
+            if now == self._in_vain or not (ends or now[1] or self._skipped or bound == self._epochs_max):
                 continue
             piece = self._ask(samples, bound, trained, self._steps() if ends else 0)
             if piece is not None:

@@ -22,6 +22,7 @@ class ResumedProgress:
     memories: what the worker remembers of it. position: samples of its share, where it remembers nothing.
     masters: float32 weights of parameters of 16 bits; of_servers: what worker 0 gives the servers before training.
     done: which of the samples are known to be in the model, as pieces of epochs. loaded: it is of `join(state=...)`.
+    skipped: nobody has trained some samples of shares that come before the places at which workers go on.
     """
 
     clock: int = 0
@@ -33,6 +34,7 @@ class ResumedProgress:
     of_servers: ServerState | None = None
     done: Data = ()
     loaded: bool = False
+    skipped: bool = False
 
     @property
     def is_known(self) -> bool:

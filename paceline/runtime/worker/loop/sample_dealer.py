@@ -14,42 +14,11 @@ from paceline.core.coordination import loop_messages
 from paceline.core.effects import Data, Piece
 from paceline.core.errors import TimedOut
 from paceline.core.samples.batch_cut import batch_of, leaves_one
+from paceline.core.samples.dealt_log import DealtLog
 from paceline.live.control.session import Session
 
 AHEAD_SECONDS = 0.1
 """A worker asks for what it trains in so many seconds."""
-EPOCHS_LOGGED = 16
-"""A checkpoint has which samples a worker has trained of so many epochs."""
-
-
-class DealtLog:
-    """Keeps which samples a worker was dealt, in the order in which it trains them, for a checkpoint: of the last
-    EPOCHS_LOGGED epochs."""
-
-    def __init__(self) -> None:
-        self.is_whole = True  # in the order in which they are trained?
-        self._pieces: deque[Piece] = deque()
-        self._forgotten = 0  # samples of epochs that are not kept
-
-    def add(self, piece: Piece) -> None:
-        """Adds a piece behind all others."""
-        epoch, start, stop = piece
-        while self._pieces and self._pieces[0][0] <= epoch - EPOCHS_LOGGED:
-            _, first, end = self._pieces.popleft()
-            self._forgotten += end - first
-        if self._pieces and self._pieces[-1][0] == epoch and self._pieces[-1][2] == start:
-            start = self._pieces.pop()[1]
-        self._pieces.append((epoch, start, stop))
-
-    def first(self, samples: int) -> list[Piece]:
-        """Returns the pieces of the first `samples` samples, of the epochs that are kept."""
-        left, found = samples - self._forgotten, list[Piece]()
-        for epoch, start, stop in self._pieces:
-            if left <= 0:
-                break
-            found.append((epoch, start, min(stop, start + left)))
-            left -= stop - start
-        return found
 
 
 class SampleDealer:
@@ -113,7 +82,7 @@ class SampleDealer:
         self._handed += stop - start
         self._recent.append((epoch, start, stop))
         self._taken.append((epoch, start, stop))
-        self.log.add((epoch, start, stop))
+        self.log.add(epoch, start, stop)
         return epoch, start, stop
 
     @property

@@ -130,6 +130,7 @@ class StepRunner:
         seconds -= overlap.seconds_lost() if overlap else 0.0
         early = overlap if overlap and overlap.handed_over(samples) else None
         counted = partial.counted(model, samples)
+        self._feed.trained()
         last = self._sizes.trained(samples, counted, whole=model is None or not counted or not partial.several)
         result = None if early else work.done(samples, seconds, self._leases.data, last=last)
         self._leases.handed_over()
@@ -186,8 +187,9 @@ class StepRunner:
 
     def _note_position(self) -> None:
         """Notes where this worker stands with what it is handing over."""
-        counts = self._counts
-        self._positions.contributed(counts.steps, self._feed.position, counts.samples, self._leases.samples_trained)
+        counts, leases = self._counts, self._leases
+        taken = leases.samples_trained, leases.trained_of_others
+        self._positions.contributed(counts.steps, self._feed.position, counts.samples, *taken)
 
     def why_not_again(self, adds: bool) -> str:
         """Returns why the gradient of an attempt cannot be dropped; "" if it can. `adds`: it was added to others."""

@@ -20,7 +20,7 @@ from paceline.core.scheme import names
 from paceline.engine.data.dealt_batches import DealtBatches
 from paceline.engine.data.partition_plan import epoch_order
 from paceline.live.control.mailbox import Mailbox
-from paceline.runtime.worker.loop.sample_dealer import EPOCHS_LOGGED, DealtLog, SampleDealer
+from paceline.runtime.worker.loop.sample_dealer import SampleDealer
 from paceline.runtime.worker.pace import Pace
 from tests.runtime.own_loops import run_loops, toy_data, toy_model
 
@@ -232,14 +232,3 @@ def test_one_worker_of_a_scheme_with_local_steps_trains_the_same_however_it_gets
     dealt, shared = one_worker(out, scheme, "dynamic"), one_worker(out, scheme, "uniform")
     for ours, theirs in zip(dealt.parameters(), shared.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
-
-
-def test_a_log_has_the_first_samples_in_their_order_and_forgets_old_epochs() -> None:
-    log = DealtLog()
-    for piece in [(0, 0, 3), (0, 3, 5), (0, 9, 10), (1, 0, 4)]:
-        log.add(piece)
-    assert log.first(0) == []
-    assert log.first(4) == [(0, 0, 4)]
-    assert log.first(8) == [(0, 0, 5), (0, 9, 10), (1, 0, 2)]
-    log.add((EPOCHS_LOGGED, 2, 4))
-    assert log.first(11) == [(1, 0, 4), (EPOCHS_LOGGED, 2, 3)]
