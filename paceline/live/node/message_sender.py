@@ -70,6 +70,7 @@ class MessageSender:
         """`timeout_s` bounds the wait for each answer, in seconds. `loopback` takes what this party sends itself."""
         self.loopback = loopback
         self.memory, self.timeout_s = memory, timeout_s
+        self.departures = 0  # of workers, in the course of training
         self._channel, self._lock = channel, lock
         self.streams = DeferredSends(channel)
         self.cut = Scatter(NOWHERE)
@@ -150,7 +151,14 @@ class MessageSender:
         """
         whom = [target for _, target, _, _ in parts]
         pending = PendingReply(
-            what, len(parts), self.memory, edges=edges, timeout_s=self.timeout_s, way=self._channel.transport, whom=whom
+            what,
+            len(parts),
+            self.memory,
+            edges=edges,
+            timeout_s=self.timeout_s,
+            way=self._channel.transport,
+            whom=whom,
+            departures=self._count_departures,
         )
         server_view = self.calls.server_view if server_view is None else server_view
         for part, target, at, piece in parts:
@@ -175,6 +183,9 @@ class MessageSender:
             envelope = Envelope(Kind.CALL, piece, number, at, server_view)
         pending.sent.append(envelope)
         return envelope
+
+    def _count_departures(self) -> int:
+        return self.departures
 
     def ask_again(self, servers: Collection[Party]) -> None:
         """Repeats the unanswered calls to these servers, which were restored from copies.

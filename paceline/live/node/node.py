@@ -465,6 +465,7 @@ class Node(StateReader):
     def gone(self, rank: int) -> None:
         """Tells the roles that worker `rank` takes no further part."""
         with self._lock:
+            self.out.departures += 1
             self._unanswered.gone(rank)
             for role in self._roles():
                 self._carry_out(role, role.on_worker_left(self.now(), rank))

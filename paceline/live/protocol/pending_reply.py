@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paceline.core.coordination.party import Party
@@ -42,8 +42,10 @@ class PendingReply(Ticket):
         timeout_s: float = 0.0,
         way: Transport | None = None,
         whom: Sequence[Party] = (),
+        departures: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`what` is named when a wait outlasts its deadline. `way`: by which the answers of `whom` come."""
+        """`what` is named when a wait outlasts its deadline. `way`: by which the answers of `whom` come. `departures`:
+        counts the workers that take no further part."""
         self.what = what
         self.begun = time.monotonic()
         self.sent: list[Envelope] = []
@@ -52,7 +54,7 @@ class PendingReply(Ticket):
         self._promises: dict[str, Promise] = {}
         self._arrivals: list[Arrival] = []  # of what was promised
         self._taken = False
-        self._timeout_s, self._way, self._whom = timeout_s, way, whom
+        self._timeout_s, self._way, self._whom, self._departures = timeout_s, way, whom, departures
         self._coming = 0  # answers whose vectors have begun to come
         self._parts: list[Any] = [None] * parts
         self._missing = parts
@@ -136,6 +138,7 @@ class PendingReply(Ticket):
         """Returns the joined answer, or, with `edges`, the first one. Raises what `fail` was given, or TimedOut.
 
         On a thin link a vector may take longer than any deadline, so time counts from the last that was seen to move.
+        It counts from the last departure, too: who is asked may have waited for that worker.
         """
         usual = min(timeout_s / 2, USUAL_SECONDS)
         if not self._answered_within(usual):
@@ -152,11 +155,12 @@ class PendingReply(Ticket):
 
     def _wait_while_it_moves(self, timeout_s: float, seconds: float) -> None:
         """Waits on, for `seconds` and then as long as bytes move either way. Raises TimedOut."""
-        moved, leaving = self._progress()
+        departures, (moved, leaving) = self._departures(), self._progress()
         while not self._answered_within(seconds):
-            before, was_leaving = moved, leaving
-            moved, leaving = self._progress()
-            if moved == before or not (was_leaving or leaving or self._coming):
+            before, was_leaving, departed = moved, leaving, departures
+            departures, (moved, leaving) = self._departures(), self._progress()
+            moves = moved != before and (was_leaving or leaving or self._coming)
+            if not moves and departures == departed:
                 raise TimedOut(f"waited {timeout_s:.0f} s for {self.what}")
             seconds = timeout_s
 

@@ -63,6 +63,14 @@ def test_a_wait_that_takes_too_long_names_what_it_waited_for() -> None:
         pending.wait(0.01)
 
 
+def test_time_counts_from_the_last_departure_of_a_worker_whom_others_may_have_waited_for() -> None:
+    departures = iter([0, 1, 2, 2])
+    pending = PendingReply("the answer of 1 to RoundSent", 1, NumpyMemory(), departures=lambda: next(departures))
+    with pytest.raises(TimedOut):
+        pending.wait(0.01)
+    assert next(departures, None) is None
+
+
 def test_whoever_waits_is_woken_by_the_last_answer() -> None:
     pending = PendingReply("weights", 2, NumpyMemory())
     answer = in_background(lambda: pending.wait(PATIENCE_SECONDS))
