@@ -59,7 +59,10 @@ from paceline.core.fault_tolerance.membership import (
     Refuse,
 )
 from paceline.core.samples.shares_kept import KeptShare
-from paceline.core.trace import LostWork, MemberChange
+from paceline.core.trace import LEFT_UNTRAINED, Decided, LostWork, MemberChange
+
+ALL_WAS_TRAINED = ("epochs", "every worker was done")
+"""Reasons of a worker to leave for want of samples."""
 
 
 class Elasticity:
@@ -85,6 +88,7 @@ class Elasticity:
         self._leasing, self._min_workers = leasing, min_workers
         self.quotas = quotas
         self.shares = ShareRequests(run.decide.send, run.totals, run.roster.ranks, shares, self._report_left)
+        self._all_trained = ""  # why the last worker left that had no samples left
         self._asked: set[Party] = set()  # for a stack trace, since their step takes long
         self._set_aside: dict[Party, str] = {}  # why
         self._waiting: dict[Party, control.Hello] = {}  # said while servers were being replaced
@@ -108,6 +112,8 @@ class Elasticity:
         anybody   already lost                            always
         worker    it was drained                          always
         worker    it trains, the run is not stopping      more than `min_workers` train, and servers carry the means
+        worker    the last that trains, as all others     one of them has the last model: the run ends without its rest
+                  had no samples left
         worker    the run stops, or it has left           another worker has the last model, or can fetch it
 
         Where the workers carry means among themselves, the loss of one that trains ends the run.
@@ -121,7 +127,13 @@ class Elasticity:
             return False
         if state.stopping or who not in roster.training:
             return bool(roster.training - {who}) or state.holder not in (None, who) or self._others_left(who)
-        return len(roster.training) > self._min_workers and self._state.plan.allreduce == "servers"
+        if self._state.plan.allreduce != "servers":
+            return False
+        return len(roster.training) > self._min_workers or self.is_last(who)
+
+    def is_last(self, who: Party) -> bool:
+        """Returns True if all others have left for want of samples, and one of them has the last model."""
+        return bool(self._all_trained) and self._roster.training == {who} and self._state.holder not in (None, who)
 
     def _others_left(self, who: Party) -> bool:
         state = self._state
@@ -186,6 +198,8 @@ class Elasticity:
         drained = drained and not self._state.stopping
         exits = drained and self.survives(who)
         self._roster.training.discard(who)
+        if reason in ALL_WAS_TRAINED:
+            self._all_trained = reason
         goes_on = exits or (drained and bool(self._roster.training))
         if not exits:
             self._state.holder = who
@@ -289,11 +303,25 @@ class Elasticity:
             lost = control.NewcomerLost(rank=who.index, incarnation=decision.incarnation)
             self._decide.send(list(self._roster.joining), lost)
         self._decide.close_connection(who, decision.incarnation, why)
-        if self._state.stopping and not self._roster.training and self._state.holder is not None:
-            self._ending.finish()
+        if not self._roster.training and self._state.holder is not None:
+            if self._state.stopping:
+                self._ending.finish()
+            elif self._all_trained:
+                self.record_untrained()
+                self._ending.left(self._all_trained)
 
     def _end_leases(self, who: Party, incarnation: int) -> None:
         self._leasing.gone(who.index, incarnation, ask=not self._recovery.under_way)
+
+    def record_untrained(self) -> None:
+        """Records what is left of shares and of the queue when nobody is there any more to train it."""
+        left = [(rank, samples, f" of worker {rank}'s share") for rank, samples in self.shares.untrained().items()]
+        left += [(0, samples, "") for samples in (self.quotas.untrained(),) if samples]
+        for rank, samples, of in left:
+            count = f"{samples:,} samples{of} were" if samples > 1 else f"a sample{of} was"
+            reason = f"{count} trained by nobody: no worker was there any more"
+            now = self._run.now()
+            self._decide.record(Decided(at=now, party="coordinator", rank=rank, verdict=LEFT_UNTRAINED, reason=reason))
 
     # ---- joining -----------------------------------------------------------------------------------------
     def hello(self, who: Party, hello: control.Hello) -> None:

@@ -259,6 +259,11 @@ class Quotas:
             return SampleQueue(samples)
         return SampleQueue(samples, rule.end(samples), rule.behind or behind, self._done if rule.behind else done)
 
+    def untrained(self) -> int:
+        """Returns the samples of the first data set's queue that were given out, and that nobody has or has trained."""
+        queue = self._queues[0].of_most() if 0 in self._queues else None
+        return queue.returned if queue else 0
+
     def take_refused(self) -> list[tuple[int, str]]:
         """Returns whose epochs or data sets have another length than those of most workers, with a reason for each."""
         of_most = self._budgets.settled

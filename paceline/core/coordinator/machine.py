@@ -30,7 +30,7 @@ from typing import Any, Protocol
 from paceline.core.coordination import control_messages as control
 from paceline.core.coordination import loop_messages, party, sample_leases
 from paceline.core.coordination.decisions import Decisions, FailureKind, ProgressReported, RunFailure, Timer
-from paceline.core.coordination.elasticity import Elasticity
+from paceline.core.coordination.elasticity import ALL_WAS_TRAINED, Elasticity
 from paceline.core.coordination.ending import RunEnding
 from paceline.core.coordination.lifecycle import RunContext, RunPhase, RunRules, RunSize, RunState
 from paceline.core.coordination.operator_orders import OperatorOrder, OperatorOrders
@@ -45,7 +45,7 @@ from paceline.core.coordinator.process_starts import ProcessStarts
 from paceline.core.coordinator.standstill import Standstill
 from paceline.core.errors import ProtocolError
 from paceline.core.fault_tolerance.membership import Membership, Patience
-from paceline.core.trace import LEFT_UNTRAINED, Decided, Record
+from paceline.core.trace import Record
 from paceline.core.validation.majority import Majority
 
 STUCK_STEPS = 20.0
@@ -56,10 +56,6 @@ NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 """What may differ between two reports of the same error."""
 SHARED_MAX = 1000
 """Names under which loops may share values; further ones are discarded."""
-
-
-ALL_WAS_TRAINED = ("epochs", "every worker was done")
-"""Reasons of a worker to leave for want of samples."""
 
 
 class StrikeCounter(Protocol):
@@ -362,19 +358,9 @@ class CoordinatorMachine:
         """
         self.elasticity.left(src, reason, drained=drained)
         if not self.run.roster.training and not self.stopping and reason in ALL_WAS_TRAINED:
-            self._record_untrained()
+            self.elasticity.record_untrained()
         if self._rules.min_workers:
             self.ending.left(reason)
-
-    def _record_untrained(self) -> None:
-        """Records what workers have left of their shares when nobody was there any more to train it."""
-        for rank, samples in self.elasticity.shares.untrained().items():
-            count = f"{samples:,} samples" if samples > 1 else "a sample"
-            were = "were" if samples > 1 else "was"
-            reason = f"{count} of worker {rank}'s share {were} trained by nobody: it left when the others ended"
-            self.decide.record(
-                Decided(at=self.run.now(), party="coordinator", rank=rank, verdict=LEFT_UNTRAINED, reason=reason)
-            )
 
     # ---- losses and failures -----------------------------------------------------------------------------
     def lost(self, src: Party, why: str, *, broke_protocol: bool = False) -> None:
@@ -402,7 +388,7 @@ class CoordinatorMachine:
         roster = self.run.roster
         refused = self._strikes.refused(src) or src in roster.banned
         alone = src.kind == "worker" and self.survives(src)
-        if alone and self.run.state.training and not refused:
+        if alone and self.run.state.training and not refused and not self.elasticity.is_last(src):
             alone = not self._fails_as_most(src, failed.cause)
         if alone or src in roster.joining:
             self.lost(src, failed.cause)

@@ -65,6 +65,11 @@ class SampleQueue:
             self._returned = sorted([*self._returned, *left.pieces])
 
     @property
+    def returned(self) -> int:
+        """Returns the samples that were given out, and are free again."""
+        return sum(stop - start for start, stop in self._returned)
+
+    @property
     def over(self) -> bool:
         """Returns True if everything has been given out."""
         return self.total is not None and self._next >= self.total and not self._returned

@@ -189,8 +189,7 @@ class EventLoop:
                 self._view.begin((why,))
         if self._finished:
             return
-        ending = self._taken and self._coordinator.phase in (RunPhase.FINISHING, RunPhase.OVER)
-        if second or not (ending or self._coordinator.phase is RunPhase.TRAINING):
+        if second or self._coordinator.phase not in (RunPhase.TRAINING, RunPhase.FINISHING, RunPhase.OVER):
             raise RunFailed(f"interrupted by {signal}")
         self._coordinator.stop(f"interrupted by {signal}")
         self._deadline.at_most(INTERRUPT_SECONDS[signal])

@@ -26,7 +26,7 @@ from paceline.core.coordinator.machine import SAME_FAILURE_S, CoordinatorMachine
 from paceline.core.errors import ProtocolError
 from paceline.core.role import Role, RoleContext
 from paceline.core.sharding import Layout
-from paceline.core.trace import MemberChange
+from paceline.core.trace import Decided, MemberChange
 
 W0, W1, W2, S0 = worker(0), worker(1), worker(2), server(0)
 READY = control.Ready(length=8, fingerprint="f", seconds_per_step=0.1, optimizer="sgd")
@@ -369,3 +369,26 @@ def test_the_evaluator_is_told_what_workers_that_are_gone_have_trained_of_shares
     again = driver.told(EVALUATOR, hello(1))
     (left,) = [a.message for a in again if isinstance(a, SendMessage) and type(a.message) is loop_messages.SharesLeft]
     assert left == loop_messages.SharesLeft(free=((1, 8),), trained=((1, 0, 4),))
+
+
+def test_a_run_whose_last_worker_is_lost_ends_where_the_others_had_no_samples_left() -> None:
+    driver = Driver().trains()
+    for who in (W0, W1):
+        driver.told(who, loop_messages.Draw(stream=0, samples=8, epochs=1, wanted=4, batch=4, trained=0))
+    driver.told(W0, loop_messages.Draw(stream=0, samples=8, epochs=1, wanted=0, batch=1, trained=4))
+    driver.told(W0, control.Left(reason="every worker was done"))
+    assert driver.machine.survives(W1)
+    driver.machine.lost(W1, "it was killed")
+    actions = driver.taken()
+    assert sent(actions, control.Finish) == [(S0, W0, W1, EVALUATOR)]
+    records = [action.record for action in actions if isinstance(action, WriteRecord)]
+    untrained = [record.reason for record in records if isinstance(record, Decided)]
+    assert untrained == ["4 samples were trained by nobody: no worker was there any more"]
+    assert driver.machine.phase is RunPhase.FINISHING
+    assert not [action for action in actions if isinstance(action, RunFailure)]
+
+
+def test_a_run_whose_last_worker_is_lost_fails_where_others_left_for_another_reason() -> None:
+    driver = Driver().trains()
+    driver.told(W0, control.Left(reason="SIGTERM", drained=True))
+    assert not driver.machine.survives(W1)

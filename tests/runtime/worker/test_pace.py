@@ -7,6 +7,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,24 @@ def test_an_error_in_one_loop_is_the_loss_of_its_worker(out: Path, scheme: str) 
     rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
     lost = [(row["party"], row["reason"]) for row in rows if row.get("event") == "lost"]
     assert lost == [("worker 1", "worker 1: ZeroDivisionError: the user's own; 2 of 3 continue")]
+
+
+def test_an_error_in_the_last_loop_ends_the_run_with_the_model_of_the_others(out: Path) -> None:
+    def loop(pace: Pace, model: nn.Module) -> None:
+        for step, (x, y) in enumerate(pace.batches(toy_data(), 8, epochs=2)):
+            if pace.rank == 1 and step == 1:
+                until = time.monotonic() + 20.0
+                while pace._worker.run.session.departed != {0, 2} and time.monotonic() < until:
+                    time.sleep(0.001)
+                raise ZeroDivisionError("the user's own")
+            nn.functional.cross_entropy(model(x), y).backward()
+            pace.step()
+
+    summary, models = run_loops(out, "asp", loop, cluster={"restarts": 0})
+    assert summary.reason == "every worker was done"
+    torch.testing.assert_close(weights(models[0]), weights(models[2]))
+    rows = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
+    assert [row["party"] for row in rows if row.get("event") == "lost"] == ["worker 1"]
 
 
 def test_an_error_of_one_fails_the_run_where_workers_carry_means_among_themselves(out: Path) -> None:

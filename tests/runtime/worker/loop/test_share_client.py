@@ -101,7 +101,7 @@ def test_what_nobody_was_there_to_train_is_said(out: Path) -> None:
     run_loops(out, "asp", loop, workers=2)
     records = [json.loads(line) for line in (out / "trace.jsonl").read_text().splitlines()]
     assert [record["reason"] for record in records if record.get("verdict") == LEFT_UNTRAINED] == [
-        "44 samples of worker 1's share were trained by nobody: it left when the others ended"
+        "44 samples of worker 1's share were trained by nobody: no worker was there any more"
     ]
 
 
