@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -122,7 +123,7 @@ class ForwardSamples:
         """Returns the samples of each micro-batch."""
         largest: dict[int, int] = {}
         for micro_batch, samples, _ in self._counted.values():
-            largest[micro_batch] = max(largest.get(micro_batch, 0), _number_of(samples))
+            largest[micro_batch] = max(largest.get(micro_batch, 0), number_of(samples))
         return [*largest.values()]
 
     def trained_among(self, batches: Mapping[int, int], last: Collection[int]) -> int:
@@ -180,15 +181,20 @@ def _length_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     return first.size(0) if isinstance(first, Tensor) and first.dim() else first_dimension((args, kwargs))
 
 
-def _number_of(samples: Any) -> int:
-    """Returns samples as a number. Raises ConfigError for what is none."""
+def number_of(samples: Any) -> int:
+    """Returns what `samples_of` has returned as a number. Raises ConfigError for what is no whole one, 0 or more."""
     try:
-        number = int(samples)
+        number = float(samples)
     except (TypeError, ValueError, RuntimeError):
-        number = -1
-    if number < 0:
+        number = -1.0
+    if not (math.isfinite(number) and number >= 0):
         raise ConfigError(f"samples_of returned {samples!r}: it returns how many samples there are, 0 or more")
-    return number
+    if not number.is_integer():
+        raise ConfigError(
+            f"samples_of returned {number:g}: samples count in whole numbers; for weights that are fractions return "
+            "round(1000 * weight), on all workers"
+        )
+    return int(number)
 
 
 def _called(module: nn.Module) -> Iterator[nn.Module]:

@@ -321,7 +321,15 @@ def test_a_function_of_the_arguments_counts_in_place_of_the_first_dimension() ->
     assert counter.by_user
 
 
-@pytest.mark.parametrize("wrong", [-1, None, "many", torch.ones(2)])
+def test_a_fraction_of_a_sample_is_refused_with_the_way_out() -> None:
+    model = Net()
+    counter = counter_of(model, samples_of=lambda x: torch.tensor(3.7))
+    plain(model)
+    with pytest.raises(ConfigError, match=r"samples_of returned 3\.7: .* return round\(1000 \* weight\)"):
+        counter.take()
+
+
+@pytest.mark.parametrize("wrong", [-1, None, "many", torch.ones(2), float("nan")])
 def test_what_is_no_number_of_samples_is_refused(wrong: Any) -> None:
     model = Net()
     counter = counter_of(model, samples_of=lambda x: wrong)

@@ -168,7 +168,13 @@ class Pace:
         return self._worker.feed.batches(data, batch_size, epochs, partition, anew=begins_anew())
 
     def loader(
-        self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        *,
+        epochs: int | None = 1,
+        partition: str = "auto",
+        **settings: Any,
     ) -> SharedLoader:
         """Returns the same as `batches`, but of whatever a torch DataLoader yields (dicts, tuples, strings), not moved.
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,8 +47,25 @@ LOADED_LATE = (
     "paceline: optimizer.load_state_dict() after paceline.join changes nothing where servers make the steps: load the "
     "state before paceline.join"
 )
+CLEARED = (
+    "paceline: optimizer.state.clear() changes nothing where servers make the steps: to begin anew call pace.close() "
+    "and paceline.join again, with a new optimizer"
+)
 IN_BETWEEN = "optimizer.state_dict() in the middle of an exchange: call it where pace.at_exchange is True"
 BEGINS_ANEW = "what the optimizer remembers of earlier steps begins anew"
+
+
+class StateElsewhere(defaultdict[Any, Any]):
+    """Is the state of an optimizer whose steps are made elsewhere: empty. A line says once that to clear it changes
+    nothing."""
+
+    said = False
+
+    def clear(self) -> None:
+        if not self.said:
+            self.said = True
+            print(CLEARED, file=sys.stderr)
+        super().clear()
 
 
 def state_at_join(
@@ -145,7 +163,7 @@ class SharedOptimizerState:
         if self._optimizer is None or not (self._on_servers or self._rule):
             return
         for member in self._members():
-            member.state.clear()  # whoever makes the steps has it
+            member.state = StateElsewhere(dict)  # whoever makes the steps has it
             member._opt_called = True  # type: ignore[attr-defined]  # torch's schedulers look for steps before theirs
             self._hooks += [
                 member.register_state_dict_pre_hook(functools.partial(self._before_dict, whole)),
@@ -160,7 +178,7 @@ class SharedOptimizerState:
 
     def _after_dict(self, *_: Any) -> None:
         for member in self._members():
-            member.state.clear()
+            member.state = StateElsewhere(dict)
 
     def _members(self) -> list[torch.optim.Optimizer]:
         optimizer = self._optimizer
@@ -209,4 +227,6 @@ class SharedOptimizerState:
         """Gives `state_dict` back to the optimizer."""
         for hook in self._hooks:
             hook.remove()
+        for member in self._members() if self._hooks else ():
+            member.state = defaultdict(dict, member.state)
         self._hooks.clear()

@@ -201,6 +201,22 @@ def test_what_is_loaded_after_join_is_named(out: Path, capsys: pytest.CaptureFix
     assert "load the state before paceline.join" in capsys.readouterr().err
 
 
+def test_a_state_that_is_cleared_after_join_is_named_once(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    optimizers = []
+
+    def loop(pace: Pace, model: nn.Module) -> None:
+        pace.optimizer.state_dict()
+        for _ in range(2):
+            pace.optimizer.state.clear()
+        assert copy.deepcopy(pace.optimizer.state) == {}
+        optimizers.append(pace.optimizer)
+
+    run_loops(out, "asp", loop, workers=1, optimizer=momentum)
+    assert capsys.readouterr().err.count("optimizer.state.clear() changes nothing where servers make the steps") == 1
+    optimizers[0].state.clear()
+    assert not capsys.readouterr().err, "after the run it is the script's own"
+
+
 def test_a_scheme_with_a_momentum_of_its_own_says_that_this_one_begins_anew(
     out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

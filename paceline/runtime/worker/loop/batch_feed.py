@@ -26,6 +26,7 @@ from paceline.engine.data.dataset import Dataset
 from paceline.engine.data.dealt_batches import DealtBatches
 from paceline.engine.data.leased_batches import LeasedBatches
 from paceline.engine.data.partition_plan import epoch_order, make_partition, parse_partition
+from paceline.engine.forward_samples import number_of
 from paceline.runtime.checkpointing.worker_position import PositionLog
 from paceline.runtime.worker.loop.batch_sizes import BatchSizes
 from paceline.runtime.worker.loop.joined_run import JoinedRun
@@ -208,7 +209,7 @@ class BatchFeed:
                 return
             if isinstance(stream, Batches):
                 stream.at_hand += length
-            with self._handed_out(samples_of(batch) if samples_of else length, length, part):
+            with self._handed_out(number_of(samples_of(batch)) if samples_of else length, length, part):
                 yield batch
         if dealer:
             self._sizes.spent = dealer.ends_run
@@ -260,7 +261,7 @@ class BatchFeed:
             batches = 0
             for batch, items in ShardBatches(shard, own, settings):
                 batches += 1
-                samples = count(batch) if count else items
+                samples = number_of(count(batch)) if count else items
                 if self._sizes.next(allowance, batch_size or samples) == 0 or self._end.over:
                     return
                 shard.handed_out(items)

@@ -134,7 +134,13 @@ class FirstRankPace(Pace):
         return (pair_of(data, part, self.device) for part in drawn)
 
     def loader(
-        self, dataset: Any, batch_size: int | None, *, epochs: int | None = 1, partition: str = "auto", **settings: Any
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        *,
+        epochs: int | None = 1,
+        partition: str = "auto",
+        **settings: Any,
     ) -> SharedLoader:
         check_loader(dataset, batch_size, settings)
         size, collate = batch_size or 1, settings.pop("collate_fn", None)
