@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from torch import Tensor
@@ -26,10 +27,10 @@ def change_losses(monkeypatch: pytest.MonkeyPatch, changed: Callable[[int, LossO
         at_work.rank = rank
         return work(self, rank, wanted)
 
-    def other(self: Precision, loss_of: LossOf, *batch: Tensor) -> None:
+    def other(self: Precision, loss_of: LossOf, *batch: Tensor, **parts: Any) -> Tensor:
         name = threading.current_thread().name
         rank = int(name.removeprefix("worker ")) if name.startswith("worker ") else at_work.rank
-        backward(self, changed(rank, loss_of), *batch)
+        return backward(self, changed(rank, loss_of), *batch, **parts)
 
     monkeypatch.setattr(Training, "_work", working)
     monkeypatch.setattr(Precision, "backward", other)

@@ -38,9 +38,9 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, begin: Callable[[], bool]) -> None
     """Losses are NaN from when `begin` holds."""
     backward = Precision.backward
 
-    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
+    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor, **parts: Any) -> Tensor:
         factor = math.nan if begin() else 1.0
-        backward(self, lambda *batch: loss_of(*batch) * factor, *batch)
+        return backward(self, lambda *batch: loss_of(*batch) * factor, *batch, **parts)
 
     monkeypatch.setattr(Precision, "backward", faulty)
 

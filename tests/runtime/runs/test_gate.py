@@ -97,9 +97,9 @@ def test_of_eight_workers_one_that_sends_its_gradient_times_minus_a_hundred(monk
 def test_a_live_run_counts_what_it_refuses(monkeypatch: pytest.MonkeyPatch, threads: Runner, tmp_path: Path) -> None:
     count, backward = itertools.count(1), Precision.backward
 
-    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
+    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor, **parts: Any) -> Tensor:
         factor = math.nan if next(count) % 25 == 0 else 1.0
-        backward(self, lambda *batch: loss_of(*batch) * factor, *batch)
+        return backward(self, lambda *batch: loss_of(*batch) * factor, *batch, **parts)
 
     monkeypatch.setattr(Precision, "backward", faulty)
     config = config_for(tmp_path, steps=60, cluster={"slice_mb": 0.01})
@@ -149,9 +149,9 @@ def test_a_live_worker_that_sends_nothing_else_is_put_out_for_good(
 ) -> None:
     backward = Precision.backward
 
-    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor) -> None:
+    def faulty(self: Precision, loss_of: Callable[..., Tensor], *batch: Tensor, **parts: Any) -> Tensor:
         factor = math.nan if threading.current_thread().name == "worker 3" else 1.0
-        backward(self, lambda *batch: loss_of(*batch) * factor, *batch)
+        return backward(self, lambda *batch: loss_of(*batch) * factor, *batch, **parts)
 
     monkeypatch.setattr(Precision, "backward", faulty)
     config = config_for(tmp_path, steps=60, scheme=scheme, workers=4, servers=2, cluster={"restarts": 3, "step_ms": 5})
