@@ -33,7 +33,7 @@ for x, y in pace.batches(data, 8, epochs=2):
     nn.functional.cross_entropy(model(x), y).backward()
     pace.step()
     steps += 1
-    time.sleep(0.01)
+    time.sleep(0.2 if pace.lost else 0.01)  # worker 0 trains until worker 1 is back
     print("after a step" if first else "again", sums(), flush=True)
     if pace.rank == 1 and steps == 20 and first:
         open(lost, "w").close()
