@@ -4,7 +4,7 @@
     here:   class Tuner(PacelineTrainer, SFTTrainer): pass
             trainer = Tuner(model=model, args=args, train_dataset=train, peft_config=adapters, scheme="esync")
 
-pip install 'paceline[integrations]'
+pip install 'paceline[adapters]'
 python examples/17_sft.py                                   alone
 paceline launch -n 2 -s 1 --slowdown 1,2.5 --step-ms 100 --batch-limits 32,8 python examples/17_sft.py
 """

@@ -1,6 +1,6 @@
 """Adapters of PEFT in a loop of one's own, on two unlike workers. The model is made from a config.
 
-pip install 'paceline[integrations]'
+pip install 'paceline[adapters]'
 python examples/18_peft.py                                   alone
 paceline launch -n 2 -s 1 --slowdown 1,2.5 --step-ms 100 --batch-limits 32,8 python examples/18_peft.py
 

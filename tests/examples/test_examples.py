@@ -213,7 +213,7 @@ def test_a_frameworks_loop_trains_alone(example: str, said: str, tmp_path: Path)
 @pytest.mark.parametrize("example", ["17_sft.py", "18_peft.py"])
 def test_adapters_are_trained_by_two_unlike_workers_and_load_in_plain_peft(example: str, tmp_path: Path) -> None:
     for name in ("peft", "trl", "datasets"):
-        pytest.importorskip(name, reason=f"{name} is not installed: pip install 'paceline[integrations]'")
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install 'paceline[adapters]'")
     script = [sys.executable, "-W", "ignore", str(EXAMPLES / example)]
     unlike = ["--slowdown", "1,2.5", "--step-ms", "20", "--batch-limits", "32,8", "--out", "run"]
     out = run("-m", "paceline", "launch", "-n", "2", "-s", "1", *unlike, *script, folder=tmp_path)
