@@ -13,10 +13,14 @@ many steps. What nobody has trained before that place is given to whoever asks (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from paceline.core.samples.sample_leases import SampleRanges
+
+PIECES_MAX = 100_000
+"""A checkpoint of a run has a few pieces for each worker that had left. One from somebody else may say anything."""
 
 
 class SharePiece(NamedTuple):
@@ -54,15 +58,17 @@ def shares_kept(sizes: Mapping[int, int], own: Mapping[int, int], trained: Sampl
 
 
 def pieces_left(sizes: Sequence[int], kept: Sequence[KeptShare]) -> list[SharePiece]:
-    """Returns what nobody has trained of the shares, as pieces of an epoch each, in order."""
-    found = list[SharePiece]()
+    """Returns what nobody has trained of the shares, as pieces of an epoch each, in order; PIECES_MAX at most."""
+    return sorted(itertools.islice(_pieces(sizes, kept), PIECES_MAX))
+
+
+def _pieces(sizes: Sequence[int], kept: Sequence[KeptShare]) -> Iterator[SharePiece]:
     for rank, (size, share) in enumerate(zip(sizes, kept, strict=False)):
         for start, stop in share.untrained:
             while size and start < stop:
                 end = min(stop, (start // size + 1) * size)
-                found.append(SharePiece(start // size, rank, start, end))
+                yield SharePiece(start // size, rank, start, end)
                 start = end
-    return sorted(found)
 
 
 def trained_before(kept: Sequence[KeptShare]) -> SampleRanges:

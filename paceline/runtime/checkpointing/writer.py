@@ -93,6 +93,12 @@ class _Moment:
     agrees: bool
     left: SharesLeft | None
 
+    @property
+    def has_all(self) -> bool:
+        """Returns True if the model has all that the workers kept as trained: of one round, or each has handed over
+        everything and ended."""
+        return self.agrees or all("whole" in of for of in self.workers.values())
+
 
 @dataclass(frozen=True, slots=True)
 class _Captured:
@@ -260,8 +266,7 @@ class CheckpointWriter:
         if drawn is not None and drawn.count > self._known:
             facts["drawn"] = [list(piece) for piece in drawn]
             known = self._samples + drawn.count - self._known
-            ended = all("whole" in of for of in moment.workers.values())  # each has handed over all that it has trained
-            facts["settled"] = moment.aligned or ended
+            facts["settled"] = moment.has_all
         of_loop = known or self._keep_shares(moment) or self._samples_of_loop(moment, workers)
         samples = of_loop if self._optimizer and of_loop else counted
         samples = samples or max(self._samples, self._session.total_samples)
@@ -328,8 +333,7 @@ class CheckpointWriter:
         shares = shares_of(entries, self._workers, left)
         if shares:
             facts["shares"] = [[place, [list(span) for span in untrained]] for place, untrained in shares]
-        ended = all("whole" in of for of in moment.workers.values())
-        known = bool(shares) and (moment.agrees or ended) and left is self._session.shares_left
+        known = bool(shares) and moment.has_all and left is self._session.shares_left
         facts["moved"] = not known and (left is not None or shares_moved(entries.values(), self._workers))
         return trained_before(shares).count
 

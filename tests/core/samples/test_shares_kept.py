@@ -9,7 +9,14 @@ import pytest
 
 from paceline.core.samples.left_shares import LeftShares
 from paceline.core.samples.sample_leases import SampleRanges
-from paceline.core.samples.shares_kept import KeptShare, SharePiece, pieces_left, shares_kept, trained_before
+from paceline.core.samples.shares_kept import (
+    PIECES_MAX,
+    KeptShare,
+    SharePiece,
+    pieces_left,
+    shares_kept,
+    trained_before,
+)
 
 
 class Run:
@@ -117,3 +124,8 @@ def test_shares_of_unlike_sizes_stay_in_the_same_epoch() -> None:
 def test_where_nobody_has_its_share_any_more_the_most_advanced_one_says_how_far_they_are() -> None:
     kept = shares_kept({0: 10, 1: 10}, {}, SampleRanges([(0, 0, 12), (1, 0, 5), (1, 8, 9)]))
     assert kept == [KeptShare(12), KeptShare(12, ((5, 8), (9, 12)))]
+
+
+def test_a_checkpoint_that_names_more_epochs_than_any_run_has_costs_no_more_than_so_many_pieces() -> None:
+    found = pieces_left((1, 1), [KeptShare(1 << 60, ((0, 1 << 60),)), KeptShare(0)])
+    assert len(found) == PIECES_MAX
